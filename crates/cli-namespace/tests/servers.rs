@@ -65,22 +65,13 @@ fn commands_for_one_table_name_those_for_servers() {
         "{shown} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
          with 'canopy cluster start {shown} --listen ADDRESS'"
     );
-    let below = format!("{shown}:/");
     let words: &[&[&str]] = &[
-        &["info", &shown],
         &["check", &shown],
         &["check", "--repair", &shown],
         &["check", "--snapshot", "monday", &shown],
-        &["index", &shown],
-        &["index", &shown, "--add", "atime"],
         &["quota", &shown],
         &["quota", &shown, "--user", "nobody", "--bytes", "1G"],
         &["import", &tree, &shown],
-        &["export", &shown, &out],
-        &["export", &below, &out],
-        &["du", &shown],
-        &["find", &shown],
-        &["find", &below],
         &["snapshot", "create", &shown, "monday"],
         &["snapshot", "list", &shown],
         &["snapshot", "restore", &shown, "monday"],
@@ -95,11 +86,6 @@ fn commands_for_one_table_name_those_for_servers() {
         let told = failure(&command.args(&words[1..]).output().unwrap());
         assert!(told.contains(&expected), "{words:?}: {told}");
     }
-    // So does the index.
-    let mut index = std::process::Command::new(common::CANOPY);
-    index.arg("--index").arg(place.path().join("index"));
-    let told = failure(&index.args(["index", &format!("ns:{shown}")]).output().unwrap());
-    assert!(told.contains(&expected), "{told}");
     // Nothing has changed.
     let storage = SharedDirectory::open(&namespace).unwrap();
     assert!(has_cluster(&storage).unwrap());

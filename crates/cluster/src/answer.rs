@@ -81,6 +81,7 @@ impl Server {
             }
             Request::Hold(hold, ticket) => self.answer_hold(sender, hold, *ticket),
             Request::Reclaim(ids, ticket) => self.reclaim(session, ids, *ticket),
+            Request::Release(files) => self.release(session, files),
             Request::Renew(known) => self.renew(session, known),
             Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
@@ -154,6 +155,9 @@ impl Server {
             ) => self.administer(caller, one),
             Operation::Explain(query, counts) => {
                 self.explain(peers, caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Administration(Administration::Settings) => {
+                Ok(Reply::Settings(self.tablet.settings()))
             }
             _ => self.execute(caller, operation),
         }

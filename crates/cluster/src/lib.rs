@@ -19,6 +19,7 @@
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | queries | `searching` |
+//! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | requests to all servers; about the namespace as a whole | `everywhere`, `administration` |
@@ -41,6 +42,7 @@ mod administration;
 mod answer;
 pub mod certificates;
 mod client;
+mod connection;
 pub mod contents;
 mod envelope;
 mod error;
@@ -62,6 +64,7 @@ mod process;
 mod remote;
 mod rights;
 mod searching;
+mod security;
 mod server;
 mod sessions;
 mod slots;
@@ -73,7 +76,8 @@ pub mod wire;
 mod workers;
 
 pub use client::Client;
-pub use contents::ClusterNamespace;
+pub use connection::{Connection, ConnectionError, Speaker, addresses_of, name_of};
+pub use contents::{ClusterNamespace, NoStorage};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
@@ -87,6 +91,7 @@ pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
 pub use searching::{ArrivalMark, NameRange, SearchPart};
+pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

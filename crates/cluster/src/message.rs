@@ -76,6 +76,9 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
+    /// that are not here.
+    Release(Vec<(FileId, u64)>),
     /// Searches what the server has.
     Search(SearchPart<'a>),
     /// Returns the names that the server came to hold since a moment.
@@ -210,7 +213,7 @@ pub enum Response {
     Held(Reply, Life),
     /// The session was renewed. These files that it holds were handed over.
     Renewed(Life, Vec<FileId>),
-    /// Files are held again, but for these, which are not here.
+    /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
     /// Files that a search has found, where it goes on, and a moment before it.
     Found(Vec<Found>, Option<Cursor>, ArrivalMark),

@@ -16,7 +16,6 @@ impl ClusterNamespace {
         match administration {
             Administration::State => Some(Reply::State(State::default())),
             Administration::Time => Some(Reply::Time(self.now_ns())),
-            Administration::Settings => Some(Reply::Settings(self.settings().clone())),
             Administration::Capacity => Some(Reply::Capacity(Capacity {
                 block_bytes: UNIT_BYTES,
                 unit_bytes: UNIT_BYTES,
@@ -26,7 +25,8 @@ impl ClusterNamespace {
                 files: UNITS,
                 files_free: UNITS,
             })),
-            Administration::SetIndexes(_)
+            Administration::Settings
+            | Administration::SetIndexes(_)
             | Administration::Flush
             | Administration::Check { .. }
             | Administration::Repair { .. } => None,
@@ -37,6 +37,7 @@ impl ClusterNamespace {
 impl Execute for ClusterNamespace {
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
+            Operation::Administration(Administration::Flush) => self.flush().map(|()| Reply::Done),
             Operation::Administration(administration) => match self.administer(administration) {
                 Some(reply) => Ok(reply),
                 None => self.execute_written(caller, operation),

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use canopy_cluster::membership::is_stopped;
 use canopy_cluster::{cluster_tables, settle_stopped};
 use canopy_mount::FLUSH;
-use canopy_namespace::operation::{Administration, Operation};
-use canopy_namespace::{Execute, system_clock};
+use canopy_namespace::operation::{Administration, Caller, Operation};
+use canopy_namespace::system_clock;
 use canopy_scan::Mount;
 use canopy_store::Environment;
 use std::ffi::OsStr;
@@ -83,7 +83,7 @@ fn flush_servers(namespace: &Path, mount: Option<&Mount>) -> anyhow::Result<()> 
         let _ = place::ask(Path::new(OsStr::from_bytes(&mount.point)), FLUSH);
     }
     let served = Served::open(namespace, &Access::default())?;
-    let namespace: &dyn Execute = &*served.namespace;
-    namespace.execute(&Operation::Administration(Administration::Flush))?;
+    let flush = Operation::Administration(Administration::Flush);
+    served.connection.client().execute_for(Caller::Trusted, &flush)?;
     Ok(served.end()?)
 }

@@ -52,12 +52,12 @@ fn query_directories_of_a_mount_ask_all_servers() {
     shell(&trial.on, ": > another; ln another a/another");
     // Results are kept for some seconds, so other queries are asked.
     for (query, words) in [("[name=another]", "-name another"), ("[size<4]", "-size -4c")] {
-        let found = success(&crate::common::ns("query").arg(trial.on.join(query)).output().unwrap());
+        let found =
+            success(&crate::common::ns("query").arg(trial.on.join(query)).output().unwrap());
         let mut found = Vec::from_iter(found.lines().map(str::to_owned));
         found.sort();
         let find = format!("find . -mindepth 1 {words} -printf '%P\\n' | sort");
-        let mut expected =
-            Vec::from_iter(shell(&trial.on, &find).lines().map(str::to_owned));
+        let mut expected = Vec::from_iter(shell(&trial.on, &find).lines().map(str::to_owned));
         expected.sort();
         assert_same(&found, &expected, query);
     }

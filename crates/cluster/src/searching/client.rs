@@ -148,6 +148,7 @@ impl Client {
         pace: Pace<'_>,
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> Result<()> {
+        let caller = self.asker(caller, query);
         let searching = Searching { client: self, caller, query, marks: Mutex::default() };
         thread::scope(|scope| {
             let (sender, results) = sync_channel(WAITING);
@@ -169,6 +170,14 @@ impl Client {
             let ended = run.join().unwrap_or(Err(Error::Unfit));
             if is_wanted { ended } else { Ok(()) }
         })
+    }
+
+    /// Returns the caller of a query: its user, if servers check this client.
+    fn asker<'a>(&self, caller: Caller<'a>, query: &'a Query<'_>) -> Caller<'a> {
+        match caller {
+            Caller::Trusted if self.is_checked() => Caller::User(&query.who),
+            caller => caller,
+        }
     }
 
     /// Returns the files that a query finds, and no more of them than `count_max`.
@@ -200,6 +209,9 @@ impl Client {
         query: &Query<'_>,
         counts: bool,
     ) -> Result<Plan> {
+        let caller = self.asker(caller, query);
+        // The number counts files that a user cannot see.
+        let counts = counts && caller.user().is_none_or(|who| who.is_root());
         let request = Request::Execute(Operation::Explain(query.clone(), counts));
         let plans = Mutex::new(Vec::new());
         self.ask_all(caller, &request, |server, response| match response {
