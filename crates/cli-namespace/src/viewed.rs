@@ -6,7 +6,7 @@ mod cluster;
 use crate::place;
 use crate::servers::addresses;
 use anyhow::{Context, bail};
-use canopy_cluster::{ClusterView, cluster_tables, has_cluster, release_all};
+use canopy_cluster::{ClusterView, checkpoint_all, cluster_tables, has_cluster, release_all};
 use canopy_mount::{FLUSH, TYPE};
 use canopy_namespace::{Namespace, ReadView, table_of};
 use canopy_scan::Mount;
@@ -209,8 +209,11 @@ impl Viewed {
         mount: Option<Mount>,
     ) -> anyhow::Result<Self> {
         let kept_ms = environment.clock.now_ms();
-        let flush = || cluster::flush(namespace, &environment, mount.as_ref());
-        let opened = ClusterView::open(&environment, CHECKPOINT_MS, flush)?;
+        let make = || -> anyhow::Result<_> {
+            cluster::flush(namespace, &environment, mount.as_ref())?;
+            Ok(checkpoint_all(&environment, CHECKPOINT_MS)?)
+        };
+        let opened = ClusterView::open(&environment, make)?;
         let ClusterView { view, checkpoints } = opened;
         let kept =
             HeldCheckpoint { environment: environment.clone(), checkpoints, kept_ms, stays: false };

@@ -95,4 +95,4 @@ pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
-pub use view::{ClusterView, cluster_tables, release_all};
+pub use view::{ClusterView, checkpoint_all, cluster_tables, release_all};

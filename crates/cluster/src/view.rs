@@ -29,37 +29,30 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// Makes a checkpoint of each table that is kept for `lifetime_ms`, and returns the records at these.
-    /// `flush` has all servers write to their tables what only their memory has.
+    /// Returns the records at checkpoints of all tables, which `make` makes, and makes again if they do
+    /// not fit.
     ///
     /// # Errors
     ///
-    /// Fails with `Invalid` if there is no cluster, if partitions move faster than checkpoints are made,
-    /// as `flush` does, and as the tables do.
+    /// Fails with `Invalid` if partitions move faster than checkpoints are made, as `make` does, and as
+    /// the tables do.
     pub fn open<E: From<crate::Error>>(
         environment: &Environment,
-        lifetime_ms: u64,
-        mut flush: impl FnMut() -> std::result::Result<(), E>,
+        mut make: impl FnMut() -> std::result::Result<Vec<(TableId, u64)>, E>,
     ) -> std::result::Result<Self, E> {
-        let mut attempt = 1;
-        loop {
-            flush()?;
-            let checkpoints = make_checkpoints(environment, lifetime_ms)?;
+        for _ in 0..ATTEMPTS {
+            let checkpoints = make()?;
             match Self::at(environment, &checkpoints) {
                 Ok(Some(view)) => return Ok(ClusterView { view, checkpoints }),
-                Ok(None) if attempt < ATTEMPTS => release_all(environment, &checkpoints),
-                Ok(None) => {
-                    release_all(environment, &checkpoints);
-                    let text = "partitions of directories move all the time: try again later";
-                    return Err(crate::Error::from(Error::Invalid(text.into())).into());
-                }
+                Ok(None) => release_all(environment, &checkpoints),
                 Err(error) => {
                     release_all(environment, &checkpoints);
                     return Err(error.into());
                 }
             }
-            attempt += 1;
         }
+        let text = "partitions of directories move all the time: try again later";
+        Err(crate::Error::from(Error::Invalid(text.into())).into())
     }
 
     /// Returns the records at checkpoints of all tables; none if these do not fit.
@@ -105,8 +98,13 @@ pub fn cluster_tables(storage: &dyn Storage) -> Result<Vec<TableId>> {
     Ok(tables_of(storage)?.0)
 }
 
-/// Makes a checkpoint of each table.
-fn make_checkpoints(environment: &Environment, lifetime_ms: u64) -> Result<Vec<(TableId, u64)>> {
+/// Makes a checkpoint of what the files of each table have, one after the other, which is kept for
+/// `lifetime_ms`.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there is no cluster, and as the tables do.
+pub fn checkpoint_all(environment: &Environment, lifetime_ms: u64) -> Result<Vec<(TableId, u64)>> {
     let mut made = Vec::new();
     for table in cluster_tables(&*environment.storage)? {
         match canopy_store::checkpoint(environment, table, Some(lifetime_ms)) {

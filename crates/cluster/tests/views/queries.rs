@@ -2,11 +2,12 @@
 
 use crate::place::{Cluster, environment_of_large, execute, new_client, open};
 use crate::tree::{Changes, Paths, listed, open_view, split};
-use canopy_cluster::Client;
+use canopy_cluster::{Client, Peers, Request, Sender};
 use canopy_model::Credentials;
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::operation::{Administration, Caller, Change, Moment, Operation, Query, Read};
 use canopy_namespace::{EntryName, FileId, Found, Inode, NamedInode, New, ROOT, Reply};
+use canopy_partition::ServerId;
 use canopy_query::{Component, Context, Expression, parse, system_zone};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -77,7 +78,14 @@ fn expected(client: &Client, paths: &Paths, query: &str, who: &Credentials) -> P
         };
         who.is_root() || mine & bits == bits
     };
+    let Ok(Reply::Inode(base)) = execute(client, &Operation::Read(Moment::Now, Read::Inode(ROOT)))
+    else {
+        panic!("the root is gone");
+    };
     let is_shown = |path: &[u8]| {
+        if !lets(&base, 0o5) {
+            return false;
+        }
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         ends.map(|(end, _)| &paths[&path[..end]]).all(|directory| lets(directory, 0o5))
     };
@@ -252,8 +260,13 @@ fn users_find_only_what_they_could_list() {
     let asked = client.execute_for(Caller::User(&other), &Operation::Search(query.clone(), 10));
     let errno = asked.map(drop).map_err(|error| canopy_namespace::Error::from(error).errno());
     assert_eq!(errno, Err(rustix::io::Errno::PERM), "the query of another user");
-    let counted = client.execute_for(Caller::User(&user), &Operation::Explain(query.clone(), true));
-    assert!(counted.is_err(), "the number of files that the user cannot see");
-    let plan = client.execute_for(Caller::User(&user), &Operation::Explain(query, false));
-    assert!(matches!(plan, Ok(Reply::Plan(plan)) if plan.looks_in.ends_with("of 3 servers")));
+    // The number of candidates counts files that the user cannot see.
+    let plan = client.execute_for(Caller::User(&user), &Operation::Explain(query.clone(), true));
+    let Ok(Reply::Plan(plan)) = plan else { panic!("{plan:?}") };
+    assert!(plan.looks_in.ends_with("of 3 servers") && plan.candidates.is_none(), "{plan:?}");
+    let explain = Request::Execute(Operation::Explain(query, true));
+    let sender = Sender { caller: Caller::User(&user), ..Sender::SERVER };
+    let asked = cluster.ask(ServerId(0), sender, &explain);
+    let errno = asked.map(drop).map_err(|error| canopy_namespace::Error::from(error).errno());
+    assert_eq!(errno, Err(rustix::io::Errno::PERM));
 }

@@ -2,7 +2,7 @@
 
 use crate::place::{environment_of_large, execute, new_client, open, stat};
 use crate::tree::{Changes, STEPS, listed, open_view, split, viewed};
-use canopy_cluster::{ClusterView, Process, release_all, settle_stopped};
+use canopy_cluster::{ClusterView, Process, checkpoint_all, release_all, settle_stopped};
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{Moment, Operation, Read};
 use canopy_namespace::{FileId, ROOT, ReadView, Reply, system_clock};
@@ -132,7 +132,8 @@ fn tables_of_a_stopped_cluster_are_settled() {
     };
     let clock = system_clock();
     let settle = || settle_stopped(&environment, &clock);
-    let view = ClusterView::open(&environment, 60_000, settle).unwrap();
+    settle().unwrap();
+    let view = ClusterView::open(&environment, || checkpoint_all(&environment, 60_000)).unwrap();
     assert!(viewed(&view.view).keys().eq(expected.keys()));
     // Nothing is left to be done, so nobody opens the tables again.
     let epochs = || -> Vec<u64> {

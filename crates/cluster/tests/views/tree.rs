@@ -1,7 +1,7 @@
 //! A tree that random changes make, and its entries as clients list them.
 
 use crate::place::{Cluster, execute, new_client};
-use canopy_cluster::{Client, ClusterView, Error, Step};
+use canopy_cluster::{Client, ClusterView, Error, Step, checkpoint_all};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Changer, Moment, Operation, Page, Read};
 use canopy_namespace::{
@@ -69,7 +69,11 @@ pub fn below(path: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// Reads all tables at checkpoints.
 pub fn open_view(cluster: &Arc<Cluster>, environment: &Environment) -> ClusterView {
-    ClusterView::open(environment, 60_000, || cluster.process().flush()).unwrap()
+    let make = || {
+        cluster.process().flush()?;
+        checkpoint_all(environment, 60_000)
+    };
+    ClusterView::open(environment, make).unwrap()
 }
 
 /// Splits a partition of a directory as far as a step; with none, to the end.
