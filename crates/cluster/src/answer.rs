@@ -310,6 +310,7 @@ impl Server {
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
             ServerRequest::Ancestor(id) => self.ancestor(*id),
+            ServerRequest::Part(id) => self.part(*id),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {

@@ -108,6 +108,8 @@ pub enum ServerRequest<'a> {
     Intent(IntentId, Box<IntentStep<'a>>),
     /// To the home of a directory: returns what a search on another server has to know of it.
     Ancestor(FileId),
+    /// Returns what the server has of a directory, as [`Request::Part`] does.
+    Part(FileId),
 }
 
 /// A message about an intent.

@@ -120,7 +120,7 @@ impl Server {
         check(caller, query)?;
         let mark = self.arrival_mark();
         let elsewhere = OtherServers { server: self, peers };
-        let view = self.tablet.part_view(&elsewhere, within.clone())?;
+        let view = self.tablet.part_view(&elsewhere, within.clone(), after.is_none())?;
         let (mut all, mut bytes) = (Vec::new(), 0);
         let mut take = |found: Found| {
             bytes += FOUND_BYTES + found.path.len() + found.inode.target.len();
@@ -161,7 +161,7 @@ impl Server {
             return Err(canopy_namespace::Error::from(Errno::PERM).into());
         }
         let elsewhere = OtherServers { server: self, peers };
-        let view = self.tablet.part_view(&elsewhere, None)?;
+        let view = self.tablet.part_view(&elsewhere, None, true)?;
         let looks_in = view.explain(&query.expression);
         let candidates = match counts {
             true => view.count_candidates(query.base, &query.expression, &|_| ())?,
@@ -226,7 +226,8 @@ impl OtherServers<'_> {
         };
         while let Some(server) = next(&map, &asked) {
             asked.insert(server);
-            let part = self.peers.ask(server, Sender::SERVER, &Request::Part(whole.id))?;
+            let ask = Request::OfServer(ServerRequest::Part(whole.id));
+            let part = self.peers.ask(server, Sender::SERVER, &ask)?;
             let Response::Part(part, histories) = part else { return Err(Error::Unfit) };
             histories.into_iter().for_each(|history| map.learn(history));
             let Some(part) = part else { continue };

@@ -178,7 +178,7 @@ const CANDIDATES_MAX: u64 = 1 << 22;
 
 impl Tablet {
     /// Returns the records as they are now, for a search: all, or the names of a directory with hashes
-    /// of a range. What waits in memory is written to them first.
+    /// of a range. If it `flushes`, what waits in memory is written to them first.
     ///
     /// # Errors
     ///
@@ -187,8 +187,11 @@ impl Tablet {
         &'a self,
         elsewhere: &'a dyn Elsewhere,
         within: Option<(FileId, RangeInclusive<u64>)>,
+        flushes: bool,
     ) -> Result<PartView<'a>> {
-        self.flush_pending()?;
+        if flushes {
+            self.flush_pending()?;
+        }
         Ok(PartView {
             configured: self.configured(),
             names_estimate: self.names_estimate(),
