@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use servers::OfServers;
+pub use servers::{OfServers, Reading};
 
 /// A namespace whose trees are read.
 pub enum Source {

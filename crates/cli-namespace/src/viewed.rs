@@ -4,9 +4,9 @@
 mod cluster;
 
 use crate::place;
-use crate::servers::addresses;
+use crate::servers::{Served, addresses};
 use anyhow::{Context, bail};
-use canopy_cluster::{ClusterView, checkpoint_all, cluster_tables, has_cluster, release_all};
+use canopy_cluster::{ClusterView, cluster_tables, has_cluster, release_all};
 use canopy_mount::{FLUSH, TYPE};
 use canopy_namespace::{Namespace, ReadView, table_of};
 use canopy_scan::Mount;
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How long the state of a mounted namespace is kept if the process dies while it reads it.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
@@ -87,6 +88,8 @@ struct HeldCheckpoint {
     kept_ms: u64,
     /// Whether they stay beyond that.
     stays: bool,
+    /// The servers that have made them, if it was not this process.
+    served: Option<Served>,
 }
 
 /// A namespace, and where it is mounted.
@@ -209,15 +212,32 @@ impl Viewed {
         mount: Option<Mount>,
     ) -> anyhow::Result<Self> {
         let kept_ms = environment.clock.now_ms();
+        let mut served = None;
         let make = || -> anyhow::Result<_> {
-            cluster::flush(namespace, &environment, mount.as_ref())?;
-            Ok(checkpoint_all(&environment, CHECKPOINT_MS)?)
+            let kept = Duration::from_millis(CHECKPOINT_MS);
+            let made = cluster::checkpoints(namespace, &environment, mount.as_ref(), kept)?;
+            served = made.served;
+            Ok(made.tables)
         };
-        let opened = ClusterView::open(&environment, make)?;
-        let ClusterView { view, checkpoints } = opened;
-        let kept =
-            HeldCheckpoint { environment: environment.clone(), checkpoints, kept_ms, stays: false };
+        let ClusterView { view, checkpoints } = ClusterView::open(&environment, make)?;
+        let kept = HeldCheckpoint {
+            environment: environment.clone(),
+            checkpoints,
+            kept_ms,
+            stays: false,
+            served,
+        };
         Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
+    }
+
+    /// Returns the number of the moment at which servers have made the checkpoints, if they have.
+    pub fn cut(&self) -> Option<u64> {
+        match &self.kept {
+            Held::Checkpoint(HeldCheckpoint { checkpoints, served: Some(_), .. }) => {
+                checkpoints.first().map(|(_, checkpoint)| *checkpoint)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the environment of the tables.
@@ -274,8 +294,15 @@ impl Viewed {
         if now_ms.saturating_sub(known.kept_ms) < CHECKPOINT_MS / 4 {
             return Ok(Now::Same(None));
         }
-        for (table, checkpoint) in checkpoints {
-            canopy_store::renew(&environment, table, checkpoint, CHECKPOINT_MS)?;
+        let kept = Duration::from_millis(CHECKPOINT_MS);
+        match &tables {
+            Tables::One(table) => {
+                canopy_store::renew(&environment, *table, checkpoints[0].1, CHECKPOINT_MS)?;
+            }
+            Tables::OfServers(_) => {
+                cluster::renew(&namespace, &environment, &checkpoints, kept)
+                    .with_context(failed)?;
+            }
         }
         Ok(Now::Same(Some(Known { kept_ms: now_ms, ..known })))
     }
@@ -324,11 +351,15 @@ pub fn forget(namespace: &Path, known: &str) {
     let Some(known) = Known::parse(known) else { return };
     let source = mounted(namespace).ok().flatten().map(|mount| mount.source);
     let source = source.map(|source| PathBuf::from(OsStr::from_bytes(&source)));
-    let place = place_of_records(source.as_deref().unwrap_or(namespace));
-    let Ok(environment) = place.and_then(|place| place::environment(&place)) else { return };
-    let tables = Tables::of(&environment).ok();
-    if let Some(checkpoints) = tables.and_then(|tables| tables.known(&known)) {
-        release_all(&environment, &checkpoints);
+    let Ok(place) = place_of_records(source.as_deref().unwrap_or(namespace)) else { return };
+    let Ok(environment) = place::environment(&place) else { return };
+    let Ok(tables) = Tables::of(&environment) else { return };
+    match (tables.known(&known), &tables) {
+        (Some(checkpoints), Tables::OfServers(_)) => {
+            cluster::release_known(&place, &environment, &checkpoints);
+        }
+        (Some(checkpoints), Tables::One(_)) => release_all(&environment, &checkpoints),
+        (None, _) => {}
     }
 }
 
@@ -374,7 +405,8 @@ fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
 impl Drop for HeldCheckpoint {
     fn drop(&mut self) {
         if !self.stays {
-            release_all(&self.environment, &self.checkpoints);
+            // If this fails, they go by themselves later.
+            cluster::release(self.served.as_ref(), &self.environment, &self.checkpoints);
         }
     }
 }

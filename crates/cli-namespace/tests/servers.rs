@@ -58,8 +58,7 @@ fn commands_for_one_table_name_those_for_servers() {
     for directory in [&tree, &on] {
         fs::create_dir(directory).unwrap();
     }
-    let [shown, tree, on] =
-        [&namespace, &tree, &on].map(|path| path.to_str().unwrap().to_owned());
+    let [shown, tree, on] = [&namespace, &tree, &on].map(|path| path.to_str().unwrap().to_owned());
     let expected = format!(
         "{shown} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
          with 'canopy cluster start {shown} --listen ADDRESS'"

@@ -3,9 +3,11 @@
 //! A request of a client may have its server ask other servers. A request of a server never does:
 //! so no two servers wait for each other, however few threads they have.
 
+use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
 use crate::searching::{ArrivalMark, NameRange, SearchPart};
+use crate::snapshots::{CutMade, OnCut, SnapshotTables};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
@@ -83,6 +85,30 @@ pub enum Request<'a> {
     Search(SearchPart<'a>),
     /// Returns the names that the server came to hold since a moment.
     Arrivals(ArrivalMark),
+    /// A request about cuts, to server 0.
+    Cut(OnCut),
+    /// Reads from the server as the snapshot of a number has it.
+    Past(u64, #[serde(borrow)] PastRequest<'a>),
+    /// Returns the directories with names of a file, one for each name. Only somebody who is trusted
+    /// may ask.
+    Parents(FileId),
+}
+
+/// A request to a server as a snapshot has it. See [`Request`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PastRequest<'a> {
+    /// Executes an operation that reads.
+    Execute(#[serde(borrow)] Operation<'a>),
+    /// Returns entries of one partition.
+    List(#[serde(borrow)] Page<'a>),
+    /// Returns what the server had of a directory.
+    Part(FileId),
+    /// Returns a name of a file, and the directory that it was in.
+    NameOf(FileId),
+    /// Returns the directories with names of a file.
+    Parents(FileId),
+    /// Returns the number of servers then. Any server knows.
+    Servers,
 }
 
 /// Something that only servers ask each other.
@@ -110,6 +136,10 @@ pub enum ServerRequest<'a> {
     Ancestor(FileId),
     /// Returns what the server has of a directory, as [`Request::Part`] does.
     Part(FileId),
+    /// A round of a cut.
+    Cut(CutId, CutStep),
+    /// To server 0: returns all snapshots.
+    Snapshots,
 }
 
 /// A message about an intent.
@@ -223,6 +253,16 @@ pub enum Response {
     Arrived(Option<Vec<NameRange>>, ArrivalMark),
     /// A directory; none if it is gone.
     Ancestor(Option<Box<Ancestor>>),
+    /// The reply to a round of a cut.
+    Cut(CutReply),
+    /// A cut that was made.
+    CutMade(CutMade),
+    /// Snapshots and cuts, and whether another one is being made.
+    Snapshots(Vec<SnapshotTables>, bool),
+    /// Files.
+    Files(Vec<FileId>),
+    /// A number of something.
+    Count(u64),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -284,6 +324,7 @@ impl From<&Error> for Refusal {
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)
+            | Error::NoCut { .. }
             | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
     }

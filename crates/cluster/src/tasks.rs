@@ -24,6 +24,8 @@ pub(crate) enum Task {
     ConfirmNames(ServerId),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
+    /// Ends snapshots that a crash has left, and cuts whose time is over.
+    EndSnapshots(ServerId),
 }
 
 /// Tasks that wait, each once.

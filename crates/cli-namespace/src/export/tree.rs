@@ -5,7 +5,7 @@
 use super::attributes::{give, said};
 use crate::copy::{Copier, Failed};
 use crate::faults::Faults;
-use crate::moment::Moment;
+use crate::moment::{Moment, Reading};
 use crate::names::Names;
 use anyhow::{Context, bail};
 use canopy_namespace::inode::{file_type, flag};
@@ -252,16 +252,10 @@ impl<'a> Tree<'a> {
                 written.and(closed)
             }
             Moment::OfServers(servers) => {
-                let mut written = Ok(());
-                let opened = servers.with_files(|files| {
-                    files.open(inode.id)?;
-                    let seek = |is_hole, at| files.seek_from(inode.id, is_hole, at);
-                    let read = |at, length| files.read_at(inode.id, at, length, false);
-                    written = write_data(seek, read, target, inode.size);
-                    Ok(files.close(inode.id)?)
+                let written = servers.read_file(inode.id, |Reading { seek, read }| {
+                    write_data(seek, read, target, inode.size)
                 });
-                let opened = opened.map_err(|error| Failed::Source(std::io::Error::other(error)));
-                written.and(opened)
+                written.map_err(|error| Failed::Source(std::io::Error::other(error)))?
             }
             Moment::Beside(beside) => {
                 let levels = self.levels.iter().skip(1).map(|level| level.name.to_bytes());
