@@ -54,33 +54,22 @@ fn commands_for_one_table_name_those_for_servers() {
     let place = tempfile::tempdir_in("/tmp").unwrap();
     let namespace = place.path().join("demo");
     success(&ns("create").args(["--servers", "2"]).arg(&namespace).output().unwrap());
-    let (tree, on, out) =
-        (place.path().join("tree"), place.path().join("on"), place.path().join("out"));
+    let (tree, on) = (place.path().join("tree"), place.path().join("on"));
     for directory in [&tree, &on] {
         fs::create_dir(directory).unwrap();
     }
-    let [shown, tree, on, out] =
-        [&namespace, &tree, &on, &out].map(|path| path.to_str().unwrap().to_owned());
+    let [shown, tree, on] = [&namespace, &tree, &on].map(|path| path.to_str().unwrap().to_owned());
     let expected = format!(
         "{shown} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
          with 'canopy cluster start {shown} --listen ADDRESS'"
     );
-    let below = format!("{shown}:/");
     let words: &[&[&str]] = &[
-        &["info", &shown],
         &["check", &shown],
         &["check", "--repair", &shown],
         &["check", "--snapshot", "monday", &shown],
-        &["index", &shown],
-        &["index", &shown, "--add", "atime"],
         &["quota", &shown],
         &["quota", &shown, "--user", "nobody", "--bytes", "1G"],
         &["import", &tree, &shown],
-        &["export", &shown, &out],
-        &["export", &below, &out],
-        &["du", &shown],
-        &["find", &shown],
-        &["find", &below],
         &["snapshot", "create", &shown, "monday"],
         &["snapshot", "list", &shown],
         &["snapshot", "restore", &shown, "monday"],
@@ -95,13 +84,7 @@ fn commands_for_one_table_name_those_for_servers() {
         let told = failure(&command.args(&words[1..]).output().unwrap());
         assert!(told.contains(&expected), "{words:?}: {told}");
     }
-    // So does the index.
-    let mut index = std::process::Command::new(common::CANOPY);
-    index.arg("--index").arg(place.path().join("index"));
-    let told = failure(&index.args(["index", &format!("ns:{shown}")]).output().unwrap());
-    assert!(told.contains(&expected), "{told}");
     // Nothing has changed.
     let storage = SharedDirectory::open(&namespace).unwrap();
     assert!(has_cluster(&storage).unwrap());
-    assert!(!place.path().join("out").exists());
 }

@@ -93,6 +93,8 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            Request::Search(part) => self.search(peers, caller, part),
+            Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
             Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
@@ -154,6 +156,12 @@ impl Server {
             Operation::Change(change) => self.change_any(peers, caller, operation, change),
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
                 Err(Error::NotYet("holding a file without a session".into()))
+            }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
+            Operation::Explain(query, counts) => {
+                self.explain(peers, caller, query, *counts).map(Reply::Plan)
             }
             Operation::Administration(Administration::Settings) => {
                 Ok(Reply::Settings(self.tablet.settings()))
@@ -343,6 +351,8 @@ impl Server {
             }
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
+            ServerRequest::Ancestor(id) => self.ancestor(*id),
+            ServerRequest::Part(id) => self.part(*id),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {

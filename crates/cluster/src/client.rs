@@ -13,10 +13,10 @@ use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
     Access, Administration, Caller, Change, Entries, Moment, OnQuotas, OnSnapshots, Operation,
-    Page, Read, Target,
+    Page, Query, Read, Target,
 };
 use canopy_namespace::{
-    Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
+    Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
 };
 use canopy_partition::{PartitionId, ServerId};
 use parking_lot::Mutex;
@@ -162,7 +162,15 @@ impl Client {
             // There are no limits yet.
             Operation::Quotas(OnQuotas::OfTree(_)) => Ok(Reply::Quotas(Vec::new())),
             Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
-            Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            Operation::Search(query, count_max) => {
+                self.found(caller, query, *count_max).map(Reply::Found)
+            }
+            Operation::Explain(query, counts) => {
+                self.explain(caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
             Operation::Administration(Administration::Settings) => self.settings(caller),
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
@@ -389,6 +397,26 @@ impl Client {
         }
     }
 
+    /// Asks a server, and again while nobody answers.
+    pub(crate) fn ask_patiently(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.ask(server, self.reader(caller), request)
+    }
+
+    /// Returns whether servers check what this client asks.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Returns the number of logical servers.
+    pub(crate) fn server_count(&self) -> u32 {
+        self.peers.server_count()
+    }
+
     /// Has one server execute an operation.
     pub(crate) fn of_server(
         &self,
@@ -613,5 +641,14 @@ impl Operations for Client {
         operation: &Operation<'_>,
     ) -> canopy_namespace::Result<Reply> {
         Ok(Client::execute_for(self, caller, operation)?)
+    }
+
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> canopy_namespace::Result<()> {
+        Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
     }
 }

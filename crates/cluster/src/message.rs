@@ -7,13 +7,14 @@ use crate::check::DirectoryFact;
 use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
+use crate::searching::{ArrivalMark, NameRange, SearchPart};
 use crate::snapshots::{CutMade, OnCut, SnapshotTables};
 use crate::tally::Tally;
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
-    ChangeId, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId, Inode, Mend,
-    MovedEntry, NewDirectory, OwnedName, Place, Reply,
+    Ancestor, ChangeId, Cursor, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId,
+    Found, Inode, Mend, MovedEntry, NewDirectory, OwnedName, Place, Reply,
 };
 use canopy_partition::{
     Age, Answer, Attempt, Begun, IntentId, PartitionId, Placement, Preparation, ServerId,
@@ -82,6 +83,10 @@ pub enum Request<'a> {
     /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
     /// that are not here.
     Release(Vec<(FileId, u64)>),
+    /// Searches what the server has.
+    Search(SearchPart<'a>),
+    /// Returns the names that the server came to hold since a moment.
+    Arrivals(ArrivalMark),
     /// A request about cuts, to server 0.
     Cut(OnCut),
     /// Reads from the server as the snapshot of a number has it.
@@ -132,6 +137,10 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// To the home of a directory: returns what a search on another server has to know of it.
+    Ancestor(FileId),
+    /// Returns what the server has of a directory, as [`Request::Part`] does.
+    Part(FileId),
     /// A round of a cut.
     Cut(CutId, CutStep),
     /// To server 0: returns all snapshots.
@@ -274,6 +283,12 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// Files that a search has found, where it goes on, and a moment before it.
+    Found(Vec<Found>, Option<Cursor>, ArrivalMark),
+    /// Names that a server came to hold, up to a moment; none if they are not known.
+    Arrived(Option<Vec<NameRange>>, ArrivalMark),
+    /// A directory; none if it is gone.
+    Ancestor(Option<Box<Ancestor>>),
     /// The reply to a round of a cut.
     Cut(CutReply),
     /// A cut that was made.

@@ -354,7 +354,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
         Envelope::Request {
-            request: Request::Split(..) | Request::Cut(_) | Request::Past(..),
+            request: Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::Search(_),
             ..
         } => return true,
         _ => return false,
@@ -371,6 +371,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             | Change::RemoveXattr { .. } => true,
             _ => false,
         },
+        Operation::Administration(_) | Operation::Explain(..) => true,
         Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }

@@ -1,6 +1,7 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::administration::build_indexes;
 use crate::client::Client;
 use crate::contents::{adopt_ended, collect_garbage};
 use crate::cuts::CutStep;
@@ -13,7 +14,7 @@ use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
+use canopy_namespace::operation::{Administration, Caller, Change, Operation, Target};
 use canopy_namespace::{
     Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
 };
@@ -144,12 +145,12 @@ impl Process {
             return Ok(());
         }
         let table = open_table(&self.environment, self.table_of(id)?, self.cache.clone())?;
-        let server = self.server_with(id, table)?;
+        let server = Arc::new(self.server_with(id, table)?);
         if server.tablet.is_new()? {
             adopt_ended(&server.tablet, self)?;
         }
-        self.servers.write().insert(id, Arc::new(server));
-        Ok(())
+        self.servers.write().insert(id, server.clone());
+        build_indexes(&server)
     }
 
     /// Opens the table of a server as it was at a checkpoint, to be read alone.
@@ -246,6 +247,10 @@ impl Process {
         {
             // A partition may arrive with too many entries.
             self.tasks.add(Task::Split(server.id, *directory, *child));
+        }
+        if let Request::Execute(Operation::Administration(Administration::SetIndexes(_))) = request
+        {
+            build_indexes(&server)?;
         }
         if let Request::Execute(Operation::Change(change)) = request
             && answered.is_first
@@ -500,6 +505,20 @@ impl Process {
             let server = self.server(id)?;
             server.tablet.flush_pending()?;
             server.tablet.table().sync()?;
+        }
+        Ok(())
+    }
+
+    /// Has the files of the tables of all servers here take what is only in memory and in logs.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn flush(&self) -> Result<()> {
+        for id in self.running() {
+            let server = self.server(id)?;
+            server.tablet.flush_pending()?;
+            server.tablet.table().flush()?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use crate::intents::{Intents, LockKey};
 use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
+use crate::searching::Arrivals;
 use crate::sessions::{SessionSettings, Sessions};
 use crate::snapshots::Snapshots;
 use crate::tally::Tallies;
@@ -74,6 +75,8 @@ pub(crate) struct State {
     /// Counts changes of partitions, and those that may have moved a file.
     pub(crate) changes: u64,
     pub(crate) intents: Intents,
+    /// Names that were not held before, for queries under way.
+    pub(crate) arrivals: Arrivals,
 }
 
 #[derive(Clone)]
@@ -127,6 +130,7 @@ impl Server {
             moving: None,
             changes: 0,
             intents,
+            arrivals: Arrivals::default(),
         };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
@@ -486,6 +490,7 @@ impl Server {
         }
         let records = records_between(directory, &before, &after);
         let held = ranges(&after);
+        state.arrivals.note(directory, &ranges(&before), &held);
         match held == ranges(&before) && state.directories.contains_key(&directory) {
             true => self.tablet.put_partition_records(&records)?,
             false => self.tablet.set_partitions(&records, directory, held)?,
@@ -533,7 +538,14 @@ impl Server {
 
     /// Returns all directories with records of partitions.
     pub(crate) fn directories(&self) -> Vec<FileId> {
-        self.state.read().directories.keys().copied().collect()
+        self.directories_that(|_| true)
+    }
+
+    /// Returns the directories whose partitions here meet a condition.
+    pub(crate) fn directories_that(&self, is_one: impl Fn(&Holdings) -> bool) -> Vec<FileId> {
+        let state = self.state.read();
+        let chosen = state.directories.iter().filter(|(_, holdings)| is_one(holdings));
+        chosen.map(|(directory, _)| *directory).collect()
     }
 }
 

@@ -48,7 +48,7 @@
 //! Numbers in keys are in big endian, so that they are in order. SPACE and INDEX are bits that no
 //! directory id has. The root has id 1 and the name "" in directory 0.
 
-use canopy_store::{Key, KeyRange, hash_of};
+use canopy_store::{Key, KeyRange, KeyRef, hash_of};
 use rustix::io::Errno;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -287,7 +287,7 @@ pub fn name_in(directory: FileId, name: &[u8]) -> Key {
 }
 
 /// Returns whether a key is one of a name in a directory.
-pub(crate) fn is_name(key: &Key) -> bool {
+pub(crate) fn is_name(key: KeyRef<'_>) -> bool {
     (ROOT.0..SPACE).contains(&key.directory)
 }
 
@@ -337,7 +337,7 @@ pub fn entry_id(name: &[u8]) -> Option<FileId> {
 }
 
 /// Returns whether a key is one of an index entry.
-pub fn is_entry(key: &Key) -> bool {
+pub fn is_entry(key: KeyRef<'_>) -> bool {
     key.directory & INDEX == INDEX
 }
 

@@ -19,7 +19,7 @@ use crate::records::making;
 use crate::records::permissions::Caller;
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
-use canopy_store::{Direction, Durability, Key};
+use canopy_store::{Direction, Durability, Key, RecordRef};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -119,13 +119,7 @@ impl Tablet {
         let mut scan = self.table.scan(&Space::Partitions.range(), Direction::Forward)?;
         let mut records = Vec::new();
         while let Some(record) = scan.next()? {
-            let number = <[u8; 4]>::try_from(record.key.name);
-            let number = number.map_err(|_| Error::corrupt("the key of a partition"))?;
-            records.push(PartitionRecord {
-                directory: FileId(record.key.hash),
-                partition: u32::from_be_bytes(number),
-                value: Some(record.value.to_vec()),
-            });
+            records.push(partition_record(record)?);
         }
         Ok(records)
     }
@@ -458,6 +452,7 @@ impl Tablet {
         let name = EntryName::new(new.parent, &new.name);
         batch.put(name.found_key(inode.id).as_ref(), b"")?;
         self.write_inode_uncounted(&mut batch, &content_half(inode.id), None, &inode)?;
+        self.index_name(&mut batch, &inode, None, Some(name.name), false)?;
         making::put_half(&mut batch, inode.id, attempt)?;
         // Before the name, which is in another log.
         self.table.write(&batch, Durability::Durable)?;
@@ -467,15 +462,19 @@ impl Tablet {
     /// Removes the content half of a directory that got no name. The caller has the writer's lock.
     pub(super) fn remove_content_half(&self, id: FileId) -> Result<()> {
         let mut batch = Transaction::freeing();
-        let names = self.names(id)?;
-        for (parent, name) in &names {
-            batch.delete(EntryName::new(*parent, name).found_key(id).as_ref())?;
+        let place = content_half(id);
+        let half = self.record(&place)?;
+        for (parent, name) in self.names(id)? {
+            let name = EntryName::new(parent, &name);
+            batch.delete(name.found_key(id).as_ref())?;
+            if let Some(half) = &half {
+                self.index_name(&mut batch, half, Some(name), None, false)?;
+            }
         }
         for name in self.xattr_names(id)? {
             batch.delete(Space::Xattrs.of(id, &name).as_ref())?;
         }
-        let place = content_half(id);
-        self.index_inode(&mut batch, self.record(&place)?.as_ref(), None)?;
+        self.index_inode(&mut batch, half.as_ref(), None)?;
         batch.delete(place.as_ref())?;
         making::drop_half(&mut batch, id)?;
         self.table.write_freeing(&batch, Durability::Visible)?;
@@ -509,7 +508,7 @@ impl Tablet {
             Err(Error::Posix(Errno::NOENT)) => Ok(None),
             located => {
                 let (key, _) = located?;
-                Ok(keys::is_name(&key).then_some((FileId(key.directory), key.hash)))
+                Ok(keys::is_name(key.as_ref()).then_some((FileId(key.directory), key.hash)))
             }
         }
     }
@@ -639,7 +638,18 @@ impl Tablet {
     }
 }
 
-fn content_half(id: FileId) -> Key {
+/// Reads a record about a partition.
+pub(crate) fn partition_record(record: RecordRef<'_>) -> Result<PartitionRecord> {
+    let number = <[u8; 4]>::try_from(record.key.name);
+    let number = number.map_err(|_| Error::corrupt("the key of a partition"))?;
+    Ok(PartitionRecord {
+        directory: FileId(record.key.hash),
+        partition: u32::from_be_bytes(number),
+        value: Some(record.value.to_vec()),
+    })
+}
+
+pub(crate) fn content_half(id: FileId) -> Key {
     match id {
         ROOT => keys::root(),
         _ => Space::Directories.of(id, b""),
