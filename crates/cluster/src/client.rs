@@ -125,7 +125,7 @@ impl Client {
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
-            Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
+            Operation::Quotas(quotas) => self.quotas(caller, quotas),
             Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
             Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
             _ => match operation.target() {
@@ -251,7 +251,12 @@ impl Client {
         }
     }
 
-    fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
+    pub(crate) fn of_id(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
         Ok(self.of_id_at(caller, id, request)?.0)
     }
 
@@ -300,7 +305,12 @@ impl Client {
 
     /// Asks a server, and again while nobody answers. A change keeps its number, so it is executed
     /// once.
-    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+    pub(crate) fn ask(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
         let (mut since, mut pause) = (None, PAUSE_MIN);
         loop {
             match self.peers.ask(server, sender, request) {
@@ -341,8 +351,12 @@ impl Client {
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
     }
 
-    fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
+    pub(crate) fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
         Sender { caller, session: self.session, number: 0 }
+    }
+
+    pub(crate) fn server_count(&self) -> u32 {
+        self.peers.server_count()
     }
 
     fn servers(&self) -> impl Iterator<Item = ServerId> {

@@ -2,6 +2,7 @@
 
 use canopy_model::Retry;
 use canopy_namespace::operation::Target;
+use canopy_namespace::quota::Shortage;
 use canopy_partition::{IntentId, PartitionId, ServerId, SplitHistory};
 use std::borrow::Cow;
 
@@ -35,6 +36,9 @@ pub enum Error {
     /// A change of several servers has locked a name or a file. The request is tried again.
     #[error("{0} has locked a name or a file")]
     InDoubt(IntentId),
+    /// The share of a server does not suffice for a change. The change is tried again with more.
+    #[error("server {0} has no share left of an account")]
+    Short(ServerId, Vec<Shortage>),
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]
     Unfit,
@@ -73,6 +77,7 @@ impl From<Error> for canopy_namespace::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Namespace(error) => error,
+            Error::Short(_, short) => canopy_namespace::Error::Short(short),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, holding files, quotas, snapshots and queries are refused ([`Error::NotYet`]).
+//! changes of their attributes, holding files, snapshots and queries are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -18,6 +18,7 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | contents of files, for clients | `contents` |
@@ -54,6 +55,7 @@ mod namespace;
 mod node;
 mod peers;
 mod process;
+mod quotas;
 mod remote;
 mod rights;
 mod server;
@@ -77,6 +79,7 @@ pub use message::{
 pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
+pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

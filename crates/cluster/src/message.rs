@@ -5,8 +5,10 @@
 
 use crate::error::Error;
 use crate::intents::{Part, Seen};
+use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::quota::Shortage;
 use canopy_namespace::{
     ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
     Reply,
@@ -75,6 +77,8 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
+    Share(ShareRequest),
 }
 
 /// Something that only servers ask each other.
@@ -98,6 +102,8 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// A message about limits of accounts.
+    Share(ShareStep),
 }
 
 /// A message about an intent.
@@ -205,6 +211,16 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// The reply to a message about limits of accounts.
+    Share(ShareReply),
+    /// The reply of the authority to a server that needs more of an account.
+    Obtained(Obtained),
+    /// The share of the server does not suffice for this.
+    Short(Vec<Shortage>),
+    /// Trees, by number, with their directories.
+    Trees(Vec<(u32, FileId)>),
+    /// Files.
+    Files(Vec<FileId>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -263,6 +279,9 @@ impl From<&Error> for Refusal {
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Namespace(error) => Refusal::Failed(error.into()),
+            Error::Short(_, short) => {
+                Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
+            }
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)
