@@ -8,7 +8,7 @@ use crate::intents::{Part, Seen};
 use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
-use canopy_namespace::quota::Shortage;
+use canopy_namespace::quota::{Notice, Shortage};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
     Reply,
@@ -159,6 +159,8 @@ pub enum IntentReply {
     Inode(Box<Inode>),
     /// The directory above one.
     Above(FileId),
+    /// Like `Ended`. The authority of limits has to know this of the participant.
+    Freed(bool, Vec<Notice>),
 }
 
 /// A step of the hand-over of a partition.

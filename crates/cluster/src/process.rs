@@ -217,7 +217,7 @@ impl Process {
     /// Has the authority of limits know what a request has freed or overdrawn: before the reply, unless
     /// the request must not wait.
     fn report(&self, server: &Arc<Server>, request: &Request<'_>, answered: &Result<Answered>) {
-        if server.tablet.has_notices()
+        if server.has_notices()
             && (matches!(request, Request::OfServer(_)) || server.send_notices(self).is_err())
         {
             self.tasks.add(Task::Notices(server.id));
@@ -357,7 +357,7 @@ impl Process {
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
             }
-            if server.tablet.has_notices() {
+            if server.has_notices() {
                 self.tasks.add(Task::Notices(id));
             }
             if server.has_reviews() {

@@ -54,6 +54,8 @@ pub(super) struct Book {
     pub(super) ledger: Ledger,
     /// Servers that have room, as far as is known.
     suspects: BTreeSet<ServerId>,
+    /// Whether a soft limit may be passed by a grant alone: the change that asked may have failed.
+    is_unsure: bool,
 }
 
 /// Record of an account.
@@ -95,7 +97,9 @@ impl Books {
             // Any of them may have room.
             let suspects = of_account.keys().copied().collect();
             let ledger = Ledger::new(epoch, bounds(&limits), since_ns, of_account);
-            books.insert(account, Arc::new(Mutex::new(Book { limits, ledger, suspects })));
+            let is_unsure = since_ns != [0; 2];
+            let book = Book { limits, ledger, suspects, is_unsure };
+            books.insert(account, Arc::new(Mutex::new(book)));
         }
         let books = Mutex::new(books);
         Ok(Books { epoch, books, noted: Mutex::default(), setting: Mutex::new(()) })
@@ -106,7 +110,7 @@ impl Books {
         let new = || {
             let ledger = Ledger::new(self.epoch, Bounds::default(), [0; 2], []);
             let (limits, suspects) = (Limits::default(), BTreeSet::new());
-            Arc::new(Mutex::new(Book { limits, ledger, suspects }))
+            Arc::new(Mutex::new(Book { limits, ledger, suspects, is_unsure: false }))
         };
         self.books.lock().entry(account).or_insert_with(new).clone()
     }
@@ -220,6 +224,7 @@ impl Server {
         }
         if before.since_ns() != book.ledger.since_ns() {
             records.push(book.header(account));
+            book.is_unsure = true;
         }
         if !records.is_empty()
             && let Err(error) = self.tablet.put_ledger_records(&records)
@@ -438,7 +443,7 @@ impl Server {
             let noted = self.quotas.books.noted.lock();
             let is_passed = book.ledger.since_ns() != [0; 2];
             let is_noted = noted.get(&account).is_some_and(|news| news.is_overdrawn || is_passed);
-            if is_noted || book.ledger.bases().len() < servers {
+            if is_noted || book.is_unsure || book.ledger.bases().len() < servers {
                 found.push(account);
             }
         }
@@ -456,6 +461,7 @@ impl Server {
             book.suspects.extend(self.layout.servers());
             let bound = book.ledger.bound();
             self.collect_all(peers, account, &mut book, bound)?;
+            book.is_unsure = false;
             if book.ledger.review(self.tablet.now_ns()) {
                 self.tablet.put_ledger_records(&[book.header(account)])?;
             }

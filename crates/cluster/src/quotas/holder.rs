@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
-use canopy_namespace::quota::{Account, Pledge, Shortage};
+use canopy_namespace::quota::{Account, Notice, Pledge, Shortage};
 use canopy_partition::{Collected, Grant, Round, ServerId};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -54,6 +54,11 @@ impl Obtaining {
 }
 
 impl ServerQuotas {
+    /// Takes notices of another server, which a change of this one has caused.
+    pub(crate) fn relay(&self, server: ServerId, notices: Vec<Notice>) {
+        self.relayed.lock().push((server, notices));
+    }
+
     fn lock_of(&self, account: Account) -> Arc<Mutex<()>> {
         let mut asking = self.asking.lock();
         if asking.len() >= LOCKS {
@@ -200,20 +205,38 @@ impl Server {
         Ok(page)
     }
 
+    /// Returns whether the authority has to know something.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.tablet.has_notices() || !self.quotas.relayed.lock().is_empty()
+    }
+
     /// Reports to the authority what it has to know.
     pub(crate) fn send_notices(&self, peers: &dyn Peers) -> Result<()> {
+        let relayed = std::mem::take(&mut *self.quotas.relayed.lock());
+        for (server, notices) in relayed {
+            // The other server reports this, too.
+            self.send_notices_of(peers, server, notices)?;
+        }
         let notices = self.tablet.take_notices();
         if notices.is_empty() {
             return Ok(());
         }
-        let step = ShareStep::Notices(self.id, notices.clone());
-        let sent =
-            peers.ask(AUTHORITY, Sender::SERVER, &Request::OfServer(ServerRequest::Share(step)));
-        if let Err(error) = sent {
+        let sent = self.send_notices_of(peers, self.id, notices.clone());
+        if sent.is_err() {
             self.tablet.return_notices(&notices);
-            return Err(error);
         }
-        Ok(())
+        sent
+    }
+
+    fn send_notices_of(
+        &self,
+        peers: &dyn Peers,
+        server: ServerId,
+        notices: Vec<Notice>,
+    ) -> Result<()> {
+        let step = ShareStep::Notices(server, notices);
+        let request = Request::OfServer(ServerRequest::Share(step));
+        peers.ask(AUTHORITY, Sender::SERVER, &request).map(drop)
     }
 }
 

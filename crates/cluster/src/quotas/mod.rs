@@ -32,7 +32,7 @@ mod trees;
 use crate::error::Result;
 use authority::Books;
 use canopy_namespace::Tablet;
-use canopy_namespace::quota::{Account, Share as RecordedShare, Shortage};
+use canopy_namespace::quota::{Account, Notice, Share as RecordedShare, Shortage};
 use canopy_partition::{Collected, Grant, Round, ServerId, Share, Terms};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub enum ShareStep {
     /// Returns the usage of an account.
     UsedBy(Account),
     /// To the authority: this is freed, or overdrawn, at a server.
-    Notices(ServerId, Vec<canopy_namespace::quota::Notice>),
+    Notices(ServerId, Vec<Notice>),
 }
 
 /// A reply to such a message.
@@ -109,6 +109,8 @@ pub(crate) struct ServerQuotas {
     counting: Mutex<()>,
     /// Sums of a server that does not count, while they are read page by page.
     counted: Mutex<Option<BTreeMap<Account, [i64; 2]>>>,
+    /// Notices of other servers, which this one sends on before it replies to its client.
+    relayed: Mutex<Vec<(ServerId, Vec<Notice>)>>,
     books: Books,
 }
 
@@ -119,6 +121,7 @@ impl ServerQuotas {
             asking: Mutex::default(),
             counting: Mutex::new(()),
             counted: Mutex::default(),
+            relayed: Mutex::default(),
             books: Books::open(tablet)?,
         })
     }

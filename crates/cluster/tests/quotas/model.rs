@@ -8,8 +8,8 @@ use canopy_namespace::operation::{
 };
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
-    Contents, EntryName, FileId, Inode, Namespace, New, Ownership, ROOT, RenameMode, Reply,
-    SetAttributes, Settings, create_namespace,
+    Contents, EntryName, FileId, Inode, Namespace, New, Ownership, Privileges, ROOT, RenameMode,
+    Reply, SetAttributes, Settings, create_namespace,
 };
 use canopy_partition::{ServerId, SplitPolicy};
 use canopy_store::Environment;
@@ -78,6 +78,26 @@ impl Both {
         let other = self.single.execute_for(Caller::Trusted, &operation(1));
         let other = other.map(drop).map_err(|error| error.errno());
         assert_eq!(one, other, "{said}");
+        one
+    }
+
+    /// Writes a small file on both.
+    fn write(&self, ids: [FileId; 2], bytes: &[u8], is_bound: bool) -> Result<(), Errno> {
+        let write = WriteSmall { pieces: vec![Piece { offset: 0, bytes }], size_min: 0 };
+        let (writer, privileges) = match is_bound {
+            true => (Writer::Unknown, Privileges::KeepBound),
+            false => (Writer::Privileged, Privileges::Keep),
+        };
+        let change = Operation::Change(Change::WriteSmall { id: ids[0], write, writer });
+        let one = match self.client.execute_for(Caller::Trusted, &change) {
+            Ok(_) => Ok(()),
+            Err(Error::Namespace(error)) => Err(error.errno()),
+            Err(error) => panic!("{error:?}"),
+        };
+        let opened = self.single.open_file(ids[1]).unwrap();
+        let other = self.single.write(&opened, Some(0), bytes, privileges);
+        self.single.close_file(&opened).unwrap();
+        assert_eq!(one, other.map(drop).map_err(|error| error.errno()), "{} bytes", bytes.len());
         one
     }
 
@@ -169,12 +189,7 @@ fn step(both: &Both, random: &mut StdRng) -> Result<(), Errno> {
             }
             let bytes = vec![b'x'; random.random_range(1..4096)];
             let is_bound = random.random_range(0..5) > 0;
-            both.execute(|at| {
-                let pieces = vec![Piece { offset: 0, bytes: leaked(&bytes) }];
-                let write = WriteSmall { pieces, size_min: 0 };
-                let writer = if is_bound { Writer::Unknown } else { Writer::Privileged };
-                Operation::Change(Change::WriteSmall { id: ids[at].id, write, writer })
-            })
+            both.write([ids[0].id, ids[1].id], &bytes, is_bound)
         }
         _ => {
             let minutes = random.random_range(1..30i64);
@@ -182,11 +197,6 @@ fn step(both: &Both, random: &mut StdRng) -> Result<(), Errno> {
             Ok(())
         }
     }
-}
-
-/// Some bytes, for as long as the test runs.
-fn leaked(bytes: &[u8]) -> &'static [u8] {
-    Box::leak(bytes.to_vec().into_boxed_slice())
 }
 
 fn run(servers: u32, policy: SplitPolicy, steps: usize, seed: u64) {

@@ -2,8 +2,8 @@
 //! lost, and processes die before or after them.
 
 use canopy_cluster::{
-    Client, Error, Peers, Process, Request, Response, Sender, ServerRequest, SessionId, Step,
-    create_cluster,
+    Client, Error, Peers, Process, Request, Response, Sender, ServerRequest, SessionId,
+    SessionSettings, Step, create_cluster,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
@@ -103,8 +103,12 @@ impl Place {
     pub fn restart(&self, server: ServerId) {
         self.kill(server);
         let others: Arc<dyn Peers> = Arc::new(Line { place: self.own.clone(), is_server: true });
-        let process = Process::new(&self.environment, &self.clock, Some(others)).unwrap();
+        // Files that lose their last names go at once.
+        let sessions = SessionSettings { grace: Duration::ZERO, ..SessionSettings::default() };
+        let process =
+            Process::with_sessions(&self.environment, &self.clock, sessions, Some(others)).unwrap();
         process.start(server).unwrap();
+        process.tick();
         self.processes.write().insert(server, process);
     }
 

@@ -341,6 +341,14 @@ impl Tablet {
         self.accounts.has_notices()
     }
 
+    /// Returns what authorities of accounts have to know.
+    pub fn notices(&self) -> Vec<Notice> {
+        if !self.accounts.has_notices() {
+            return Vec::new();
+        }
+        self.accounts.state.lock().shares.notices.values().copied().collect()
+    }
+
     /// Takes what authorities of accounts have to know.
     pub fn take_notices(&self) -> Vec<Notice> {
         let mut state = self.accounts.state.lock();
