@@ -78,6 +78,7 @@ impl From<Error> for canopy_namespace::Error {
         match error {
             Error::Namespace(error) => error,
             Error::Short(_, short) => canopy_namespace::Error::Short(short),
+            Error::NotYet(_) => canopy_namespace::Failure::unsupported(&error).into(),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }
     }

@@ -19,6 +19,7 @@
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
+//! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | contents of files, for clients | `contents` |
@@ -38,6 +39,7 @@
 mod answer;
 pub mod certificates;
 mod client;
+mod connection;
 pub mod contents;
 mod envelope;
 mod error;
@@ -58,6 +60,7 @@ mod process;
 mod quotas;
 mod remote;
 mod rights;
+mod security;
 mod server;
 mod sessions;
 mod slots;
@@ -67,7 +70,8 @@ pub mod wire;
 mod workers;
 
 pub use client::Client;
-pub use contents::ClusterNamespace;
+pub use connection::{Connection, ConnectionError, Speaker, addresses_of, name_of};
+pub use contents::{ClusterNamespace, NoStorage};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
@@ -81,5 +85,6 @@ pub use peers::Peers;
 pub use process::Process;
 pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
+pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
