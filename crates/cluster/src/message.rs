@@ -8,7 +8,7 @@ use crate::intents::{Part, Seen};
 use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
-use canopy_namespace::quota::{Notice, Shortage};
+use canopy_namespace::quota::{Account, Notice, Quota, Shortage};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
     Reply,
@@ -222,6 +222,8 @@ pub enum Response {
     Obtained(Obtained),
     /// The share of the server does not suffice for this.
     Short(Vec<Shortage>),
+    /// Usage and limits of some accounts, and the last one that was looked at, unless it was the last.
+    Quotas(Vec<Quota>, Option<Account>),
     /// Trees, by number, with their directories.
     Trees(Vec<(u32, FileId)>),
     /// Files.

@@ -1,6 +1,7 @@
 //! Requests about quotas, as servers answer them. The authority knows limits, and asks all servers for
 //! usage: sums include files that are on their way from one server to another.
 
+use super::holder::PAGE;
 use super::{AUTHORITY, ShareReply, ShareRequest, ShareStep};
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender};
@@ -73,6 +74,14 @@ impl Server {
             ShareRequest::Obtain(server, shortage) if self.id == AUTHORITY => {
                 self.obtain_for(peers, *server, shortage).map(Response::Obtained)
             }
+            ShareRequest::Quotas(after) if self.id == AUTHORITY => {
+                if after.is_none() && !self.trees().is_empty() {
+                    // Trees that have gone are listed no more.
+                    self.all_quotas(peers)?;
+                }
+                let (quotas, next) = self.some_quotas(peers, *after)?;
+                Ok(Response::Quotas(quotas, next))
+            }
             ShareRequest::Trees if self.id == AUTHORITY => Ok(Response::Trees(self.trees())),
             ShareRequest::SetProject(id, project) => {
                 self.set_project(peers, *id, *project)?;
@@ -80,10 +89,12 @@ impl Server {
             }
             ShareRequest::FilesOf(project) => {
                 let mut files = self.tablet.files_of(*project)?;
-                files.truncate(super::holder::PAGE);
+                files.truncate(PAGE);
                 Ok(Response::Files(files))
             }
-            ShareRequest::Obtain(..) | ShareRequest::Trees => Err(Error::Unfit),
+            ShareRequest::Obtain(..) | ShareRequest::Quotas(_) | ShareRequest::Trees => {
+                Err(Error::Unfit)
+            }
         }
     }
 
@@ -125,41 +136,69 @@ impl Server {
 
     /// Authority: returns usage and limits of all accounts, in their order.
     fn all_quotas(&self, peers: &dyn Peers) -> Result<Vec<Quota>> {
-        let mut sums: BTreeMap<Account, Amounts> = BTreeMap::new();
-        for server in self.layout.servers() {
-            let mut after = None;
-            loop {
-                let used = match self.tell(peers, server, ShareStep::Used(after))? {
-                    ShareReply::Used(used) => used,
-                    _ => return Err(Error::Unfit),
-                };
-                let Some((last, _)) = used.last() else { break };
-                after = Some(*last);
-                used.iter().for_each(|(account, used)| {
-                    add(sums.entry(*account).or_default(), *used);
-                });
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (page, next) = self.some_quotas(peers, after)?;
+            all.extend(page);
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
             }
         }
-        self.end_gone_trees(peers, &sums)?;
-        let limits = self.all_limits().into_iter();
+        self.end_gone_trees(peers, &all)?;
+        all.retain(|quota: &Quota| {
+            let is_listed = || self.limits_of(quota.account).0 != Limits::default();
+            quota.usage.inodes > 0 || quota.usage.bytes > 0 || is_listed()
+        });
+        Ok(all)
+    }
+
+    /// Authority: returns usage and limits of some accounts behind one, and the last one that was looked
+    /// at; none if no others follow.
+    pub(super) fn some_quotas(
+        &self,
+        peers: &dyn Peers,
+        after: Option<Account>,
+    ) -> Result<(Vec<Quota>, Option<Account>)> {
+        let mut sums: BTreeMap<Account, Amounts> = BTreeMap::new();
+        // Sums are complete up to the first account of which a server may have more.
+        let mut end: Option<Account> = None;
+        for server in self.layout.servers() {
+            let used = match self.tell(peers, server, ShareStep::Used(after))? {
+                ShareReply::Used(used) => used,
+                _ => return Err(Error::Unfit),
+            };
+            if used.len() >= PAGE
+                && let Some((last, _)) = used.last()
+            {
+                end = Some(end.map_or(*last, |end| end.min(*last)));
+            }
+            used.iter().for_each(|(account, used)| {
+                add(sums.entry(*account).or_default(), *used);
+            });
+        }
+        let limits = self.all_limits().into_iter().filter(|(account, ..)| after < Some(*account));
         let limits: BTreeMap<_, _> =
             limits.map(|(account, limits, since_ns)| (account, (limits, since_ns))).collect();
-        sums.retain(|account, used| *used != [0; 2] || limits.contains_key(account));
         limits.keys().for_each(|account| _ = sums.entry(*account).or_default());
+        sums.retain(|account, used| {
+            let is_known = *used != [0; 2] || limits.contains_key(account);
+            is_known && end.is_none_or(|end| *account <= end)
+        });
         let quota = |(account, used): (Account, Amounts)| {
             let (limits, since_ns) = limits.get(&account).copied().unwrap_or_default();
             quota_of(account, used, limits, since_ns)
         };
-        Ok(sums.into_iter().map(quota).collect())
+        Ok((sums.into_iter().map(quota).collect(), end))
     }
 
     /// Authority: ends trees whose directories have gone, and that nothing is counted to.
-    fn end_gone_trees(&self, peers: &dyn Peers, sums: &BTreeMap<Account, Amounts>) -> Result<()> {
-        for (account, limits, _) in self.all_limits() {
-            let is_empty = sums.get(&account).is_none_or(|used| used[1] == 0);
-            let is_tree = limits.directory != FileId::NONE;
-            if is_tree && is_empty && self.is_gone(peers, limits.directory)? {
-                self.set_limits(peers, account, Limits::default())?;
+    fn end_gone_trees(&self, peers: &dyn Peers, quotas: &[Quota]) -> Result<()> {
+        let is_empty_tree =
+            |quota: &&Quota| quota.limits.directory != FileId::NONE && quota.usage.inodes == 0;
+        for Quota { account, limits, .. } in quotas.iter().filter(is_empty_tree) {
+            if self.is_gone(peers, limits.directory)? {
+                self.set_limits(peers, *account, Limits::default())?;
             }
         }
         Ok(())

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time for which a limit that is set waits until servers have counted; then it has to be set again.
@@ -29,6 +30,11 @@ pub(super) struct Books {
     books: Mutex<BTreeMap<Account, Arc<Mutex<Book>>>>,
     /// News of servers that no book has yet.
     noted: Mutex<BTreeMap<Account, Noted>>,
+    /// Accounts of which a soft limit may be passed by a grant alone: the change that asked may have
+    /// failed.
+    unsure: Mutex<BTreeSet<Account>>,
+    /// Number of servers that all accounts with limits have bases for.
+    servers: AtomicU32,
     /// Held by whoever sets limits.
     setting: Mutex<()>,
 }
@@ -54,8 +60,6 @@ pub(super) struct Book {
     pub(super) ledger: Ledger,
     /// Servers that have room, as far as is known.
     suspects: BTreeSet<ServerId>,
-    /// Whether a soft limit may be passed by a grant alone: the change that asked may have failed.
-    is_unsure: bool,
 }
 
 /// Record of an account.
@@ -91,18 +95,26 @@ impl Books {
                 }
             }
         }
-        let mut books = BTreeMap::new();
+        let (mut books, mut unsure) = (BTreeMap::new(), BTreeSet::new());
         for (account, Header { limits, since_ns }) in headers {
             let of_account = bases.remove(&account).unwrap_or_default();
             // Any of them may have room.
             let suspects = of_account.keys().copied().collect();
             let ledger = Ledger::new(epoch, bounds(&limits), since_ns, of_account);
-            let is_unsure = since_ns != [0; 2];
-            let book = Book { limits, ledger, suspects, is_unsure };
+            if since_ns != [0; 2] {
+                unsure.insert(account);
+            }
+            let book = Book { limits, ledger, suspects };
             books.insert(account, Arc::new(Mutex::new(book)));
         }
-        let books = Mutex::new(books);
-        Ok(Books { epoch, books, noted: Mutex::default(), setting: Mutex::new(()) })
+        Ok(Books {
+            epoch,
+            books: Mutex::new(books),
+            noted: Mutex::default(),
+            unsure: Mutex::new(unsure),
+            servers: AtomicU32::new(0),
+            setting: Mutex::new(()),
+        })
     }
 
     /// Returns the book of an account. One without limits is in memory alone.
@@ -110,7 +122,7 @@ impl Books {
         let new = || {
             let ledger = Ledger::new(self.epoch, Bounds::default(), [0; 2], []);
             let (limits, suspects) = (Limits::default(), BTreeSet::new());
-            Arc::new(Mutex::new(Book { limits, ledger, suspects, is_unsure: false }))
+            Arc::new(Mutex::new(Book { limits, ledger, suspects }))
         };
         self.books.lock().entry(account).or_insert_with(new).clone()
     }
@@ -224,7 +236,7 @@ impl Server {
         }
         if before.since_ns() != book.ledger.since_ns() {
             records.push(book.header(account));
-            book.is_unsure = true;
+            self.quotas.books.unsure.lock().insert(account);
         }
         if !records.is_empty()
             && let Err(error) = self.tablet.put_ledger_records(&records)
@@ -432,22 +444,33 @@ impl Server {
     }
 
     fn to_review(&self) -> Vec<Account> {
-        let servers = self.layout.server_count() as usize;
-        let mut found = Vec::new();
-        for (account, book) in self.quotas.books.all() {
+        let books = &self.quotas.books;
+        let servers = self.layout.server_count();
+        let is_grown = books.servers.load(Ordering::Relaxed) != servers;
+        let mut found = books.unsure.lock().clone();
+        let noted = books.noted.lock();
+        let noted =
+            Vec::from_iter(noted.iter().map(|(account, news)| (*account, news.is_overdrawn)));
+        for (account, is_overdrawn) in noted {
+            let book = books.of(account);
             // Somebody who has it collects.
             let Some(book) = book.try_lock() else { continue };
-            if !book.is_limited() {
-                continue;
-            }
-            let noted = self.quotas.books.noted.lock();
-            let is_passed = book.ledger.since_ns() != [0; 2];
-            let is_noted = noted.get(&account).is_some_and(|news| news.is_overdrawn || is_passed);
-            if is_noted || book.is_unsure || book.ledger.bases().len() < servers {
-                found.push(account);
+            if is_overdrawn || book.ledger.since_ns() != [0; 2] {
+                found.insert(account);
             }
         }
-        found
+        if is_grown {
+            let is_new = |book: &Book| (book.ledger.bases().len() as u32) < servers;
+            let new = books.all().into_iter().filter(|(_, book)| {
+                book.try_lock().is_none_or(|book| book.is_limited() && is_new(&book))
+            });
+            let new = Vec::from_iter(new.map(|(account, _)| account));
+            if new.is_empty() {
+                books.servers.store(servers, Ordering::Relaxed);
+            }
+            found.extend(new);
+        }
+        Vec::from_iter(found)
     }
 
     /// Authority: collects what servers have, where something has to be found out.
@@ -456,12 +479,14 @@ impl Server {
             let book = self.quotas.books.of(account);
             let mut book = book.lock();
             if !book.is_limited() {
+                self.quotas.books.unsure.lock().remove(&account);
+                self.quotas.books.take_noted(account);
                 continue;
             }
             book.suspects.extend(self.layout.servers());
             let bound = book.ledger.bound();
             self.collect_all(peers, account, &mut book, bound)?;
-            book.is_unsure = false;
+            self.quotas.books.unsure.lock().remove(&account);
             if book.ledger.review(self.tablet.now_ns()) {
                 self.tablet.put_ledger_records(&[book.header(account)])?;
             }

@@ -82,6 +82,8 @@ pub enum ShareReply {
 pub enum ShareRequest {
     /// To the authority: a server needs more of an account.
     Obtain(ServerId, Shortage),
+    /// To the authority: returns usage and limits of some accounts behind one.
+    Quotas(Option<Account>),
     /// To the authority: returns all trees, by number, with their directories.
     Trees,
     /// Counts a file to a tree, or to none (0).

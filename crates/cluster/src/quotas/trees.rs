@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{Request, Response};
 use canopy_namespace::operation::{Caller, Moment, OnQuotas, Operation, Page, Read};
+use canopy_namespace::quota::{Account, Quota};
 use canopy_namespace::{FileId, ROOT, Reply};
 use canopy_partition::ServerId;
 use rustix::io::Errno;
@@ -33,9 +34,8 @@ impl Client {
             OnQuotas::SetTree(directory, _) => self.set_tree(caller, *directory, quotas),
             OnQuotas::RemoveTree(directory) => self.remove_tree(caller, *directory),
             OnQuotas::RemoveTreeOfNumber(project) => self.remove_number(caller, *project),
-            OnQuotas::All | OnQuotas::Of(_) | OnQuotas::Set(..) => {
-                self.ask_authority(caller, quotas)
-            }
+            OnQuotas::All => self.all_quotas(caller).map(Reply::Quotas),
+            OnQuotas::Of(_) | OnQuotas::Set(..) => self.ask_authority(caller, quotas),
         }
     }
 
@@ -44,6 +44,24 @@ impl Client {
         match self.ask(AUTHORITY, self.reader(caller), &request)? {
             Response::Reply(reply) => Ok(reply),
             _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Returns usage and limits of all accounts: more than fit in one message.
+    fn all_quotas(&self, caller: Caller<'_>) -> Result<Vec<Quota>> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let request = Request::Share(ShareRequest::Quotas(after));
+            match self.ask(AUTHORITY, self.reader(caller), &request)? {
+                Response::Quotas(quotas, next) => {
+                    all.extend(quotas);
+                    after = next;
+                }
+                _ => return Err(Error::Unfit),
+            }
+            if after.is_none() {
+                return Ok(all);
+            }
         }
     }
 
@@ -63,7 +81,7 @@ impl Client {
             (_, false) => return Err(refused(Errno::NOTDIR)),
         }
         let reply = self.ask_authority(caller, quotas)?;
-        let Reply::Account(canopy_namespace::quota::Account::Tree(project)) = reply else {
+        let Reply::Account(Account::Tree(project)) = reply else {
             return Err(Error::Unfit);
         };
         self.mark_all(caller, directory, project)?;

@@ -178,6 +178,15 @@ impl Place {
         self.settle();
     }
 
+    /// Does what is due until something is so: what has failed is tried again later.
+    pub fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            assert!(Instant::now() < end, "it does not become so");
+            self.settle();
+        }
+    }
+
     /// Returns a client that knows nothing, and does not try again where a server is dead.
     pub fn client(&self) -> Client {
         static NEXT: AtomicU64 = AtomicU64::new(1);

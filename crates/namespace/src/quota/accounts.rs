@@ -252,7 +252,9 @@ impl Accounts {
         let state = self.state.lock();
         let mut shortages = Vec::new();
         for (account, by) in &change.sums.0 {
-            if *by == [0, 0] {
+            // What arrives may be as much as what is removed.
+            let moved = change.moved.of(*account);
+            if *by == [0, 0] && moved == [0, 0] {
                 continue;
             }
             let before = state.usage.get(account).copied().unwrap_or_default();
@@ -268,7 +270,6 @@ impl Accounts {
                 }
             }
             updated.usage.push((*account, after));
-            let moved = change.moved.of(*account);
             let freed = [0, 1].map(|kind| (by[kind] as i64).wrapping_add(moved[kind]) < 0);
             updated.freed.push((*account, freed));
         }
