@@ -8,10 +8,12 @@ use crate::layout::placement;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
+use crate::snapshots::Pasts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
+    Access, Administration, Caller, Change, Entries, Moment, OnSnapshots, Operation, Page, Read,
+    Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
@@ -63,6 +65,10 @@ pub struct Client {
     names: Mutex<HashMap<FileId, (FileId, u64)>>,
     addressing_errors: AtomicU64,
     searches: AtomicU64,
+    /// Clients of snapshots.
+    pub(crate) pasts: Pasts,
+    /// Whether this is a client of a snapshot.
+    is_past: bool,
 }
 
 impl Client {
@@ -82,7 +88,20 @@ impl Client {
             names: Mutex::default(),
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
+            pasts: Pasts::default(),
+            is_past: false,
         }
+    }
+
+    /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
+    pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
+        let past = Client::new(as_past(self.peers.clone()), self.session);
+        Client { own: self.own.clone(), patience: self.patience, is_past: true, ..past }
+    }
+
+    /// Returns whether this is a client of a snapshot.
+    pub(crate) fn is_past(&self) -> bool {
+        self.is_past
     }
 
     /// Returns the client with another time for which a request is sent again if nobody answers it.
@@ -127,6 +146,9 @@ impl Client {
     ///
     /// Fails as the operation does, and with `NotYet` if it is not possible yet.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        if let Some(reply) = self.of_snapshots(caller, operation) {
+            return reply;
+        }
         match operation {
             Operation::Hold(hold) => self.hold(caller, hold),
             Operation::Change(change) if makes_held(operation) => {
@@ -137,7 +159,6 @@ impl Client {
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
             Operation::Quotas(quotas) => self.quotas(caller, quotas),
-            Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
             Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
             Operation::Administration(Administration::Settings) => self.settings(caller),
             _ => match operation.target() {
@@ -261,7 +282,12 @@ impl Client {
     }
 
     /// Executes an operation on a file or a directory of which only the id is known.
-    fn of_file(&self, caller: Caller<'_>, id: FileId, operation: &Operation<'_>) -> Result<Reply> {
+    pub(crate) fn of_file(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
         let Response::Reply(reply) = self.of_id(caller, id, &request)? else {
             return Err(Error::Unfit);
@@ -354,6 +380,21 @@ impl Client {
         }
     }
 
+    /// Has one server execute an operation.
+    pub(crate) fn of_server(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
+        let request = Request::Execute(operation.clone());
+        let numbered = self.number(caller, &request);
+        match self.ask(server, numbered.sender, &request)? {
+            Response::Reply(reply) => Ok(reply),
+            _ => Err(Error::Unfit),
+        }
+    }
+
     /// Asks a server once.
     pub(crate) fn ask_once(
         &self,
@@ -376,7 +417,13 @@ impl Client {
 
     /// Returns the sender of a request. One that changes something gets a number.
     fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
-        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
+        let is_change = matches!(
+            request,
+            Request::Execute(
+                Operation::Change(_)
+                    | Operation::Snapshots(OnSnapshots::Create(_) | OnSnapshots::Delete(_))
+            )
+        );
         let slot = is_change.then(|| self.slots.take());
         let number = slot.as_ref().map_or(0, |slot| slot.number);
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
@@ -536,7 +583,7 @@ impl Client {
     }
 
     /// Returns the server whose table has given out an id.
-    fn home(&self, id: FileId) -> Result<ServerId> {
+    pub(crate) fn home(&self, id: FileId) -> Result<ServerId> {
         if id == ROOT {
             return Ok(ServerId(0));
         }

@@ -3,9 +3,11 @@
 //! A request of a client may have its server ask other servers. A request of a server never does:
 //! so no two servers wait for each other, however few threads they have.
 
+use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
 use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
+use crate::snapshots::{CutMade, OnCut, SnapshotTables};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::quota::{Account, Notice, Quota, Shortage};
@@ -80,8 +82,32 @@ pub enum Request<'a> {
     /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
     /// that are not here.
     Release(Vec<(FileId, u64)>),
+    /// A request about cuts, to server 0.
+    Cut(OnCut),
+    /// Reads from the server as the snapshot of a number has it.
+    Past(u64, #[serde(borrow)] PastRequest<'a>),
+    /// Returns the directories with names of a file, one for each name. Only somebody who is trusted
+    /// may ask.
+    Parents(FileId),
     /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
     Share(ShareRequest),
+}
+
+/// A request to a server as a snapshot has it. See [`Request`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PastRequest<'a> {
+    /// Executes an operation that reads.
+    Execute(#[serde(borrow)] Operation<'a>),
+    /// Returns entries of one partition.
+    List(#[serde(borrow)] Page<'a>),
+    /// Returns what the server had of a directory.
+    Part(FileId),
+    /// Returns a name of a file, and the directory that it was in.
+    NameOf(FileId),
+    /// Returns the directories with names of a file.
+    Parents(FileId),
+    /// Returns the number of servers then. Any server knows.
+    Servers,
 }
 
 /// Something that only servers ask each other.
@@ -105,6 +131,10 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// A round of a cut.
+    Cut(CutId, CutStep),
+    /// To server 0: returns all snapshots.
+    Snapshots,
     /// A message about limits of accounts.
     Share(ShareStep),
 }
@@ -216,6 +246,16 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// The reply to a round of a cut.
+    Cut(CutReply),
+    /// A cut that was made.
+    CutMade(CutMade),
+    /// Snapshots and cuts, and whether another one is being made.
+    Snapshots(Vec<SnapshotTables>, bool),
+    /// Files.
+    Files(Vec<FileId>),
+    /// A number of something.
+    Count(u64),
     /// The reply to a message about limits of accounts.
     Share(ShareReply),
     /// The reply of the authority to a server that needs more of an account.
@@ -226,8 +266,6 @@ pub enum Response {
     Quotas(Vec<Quota>, Option<Account>),
     /// Trees, by number, with their directories.
     Trees(Vec<(u32, FileId)>),
-    /// Files.
-    Files(Vec<FileId>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -292,6 +330,7 @@ impl From<&Error> for Refusal {
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)
+            | Error::NoCut { .. }
             | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
     }

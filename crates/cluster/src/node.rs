@@ -18,7 +18,7 @@ use crate::wire::{
 use crate::workers::Workers;
 use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
-use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::operation::{Access, Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::Environment;
 use parking_lot::RwLock;
@@ -363,7 +363,10 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     use canopy_namespace::inode::{TYPE_MASK, file_type};
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
-        Envelope::Request { request: Request::Split(..) | Request::Share(_), .. } => return true,
+        Envelope::Request {
+            request: Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::Share(_),
+            ..
+        } => return true,
         _ => return false,
     };
     match operation {
@@ -379,6 +382,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             _ => false,
         },
         Operation::Quotas(_) => true,
+        Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }
 }

@@ -1,11 +1,13 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
+use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
 use crate::making::MakingDirectories;
 use crate::quotas::ServerQuotas;
 use crate::sessions::{SessionSettings, Sessions};
+use crate::snapshots::Snapshots;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
     Effect, EntryName, FileId, HALF_STATE, MovedEntry, MovedRanges, OwnedName, PartitionRecord,
@@ -37,6 +39,10 @@ pub(crate) struct Server {
     pub(crate) making: MakingDirectories,
     /// Shares of limits, and those that the authority has given.
     pub(crate) quotas: ServerQuotas,
+    /// Changes of clients, and pauses of them.
+    pub(crate) cuts: Cuts,
+    /// Snapshots of the namespace. Only server 0 has any.
+    pub(crate) snapshots: Snapshots,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -105,6 +111,7 @@ impl Server {
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
         let quotas = ServerQuotas::open(&tablet)?;
+        let snapshots = Snapshots::open(&tablet)?;
         Ok(Server {
             id,
             tablet,
@@ -113,6 +120,8 @@ impl Server {
             sessions,
             making,
             quotas,
+            cuts: Cuts::default(),
+            snapshots,
             attempts: AtomicU64::new(1),
             counts: Mutex::default(),
             state: RwLock::new(state),
@@ -281,6 +290,16 @@ impl Server {
         self.state.read().intents.is_at_rest()
     }
 
+    /// Returns whether no hand-over runs, and nothing of one and of intents is left that concerns names
+    /// on other servers. New ones do not begin while changes are paused.
+    pub(crate) fn is_still(&self) -> bool {
+        let state = self.state.read();
+        let mut holdings = state.directories.values();
+        state.moving.is_none()
+            && state.intents.is_at_rest()
+            && holdings.all(|holdings| holdings.unconfirmed().next().is_none())
+    }
+
     /// Waits until no hand-over concerns a change or a hold.
     pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
         if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
@@ -333,7 +352,8 @@ impl Server {
     }
 
     /// Begins a hand-over of names: once this returns, no change of them runs. Returns whether it
-    /// began: not while another one runs, or an intent has locked one of the names.
+    /// began: not while another one runs, changes are paused, or an intent has locked one of the
+    /// names.
     pub(crate) fn begin_moving(
         &self,
         directory: FileId,
@@ -342,7 +362,8 @@ impl Server {
     ) -> bool {
         let mut state = self.state.write();
         let is_locked = !state.intents.holders_in(directory, &hashes).is_empty();
-        let is_free = state.moving.is_none() && !is_locked;
+        // With the lock: a cut looks at `moving` after it has paused this.
+        let is_free = state.moving.is_none() && !is_locked && !self.cuts.is_paused();
         if is_free {
             state.moving = Some(Moving { directory, attempt, hashes });
         }

@@ -24,6 +24,8 @@ pub(crate) enum Task {
     ConfirmNames(ServerId),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
+    /// Ends snapshots that a crash has left, and cuts whose time is over.
+    EndSnapshots(ServerId),
     /// Reports to the authority of limits what it has to know of a server.
     Notices(ServerId),
     /// Has the authority of limits find out what servers use.

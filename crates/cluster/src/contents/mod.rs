@@ -12,6 +12,7 @@
 //! | a client without storage | `none` |
 //! | users whom servers check | `users` |
 //! | chunks in memory | `cache` |
+//! | contents as snapshots have them | `past` |
 //!
 //! Visibility of changes between clients (close-to-open, as with NFS):
 //!
@@ -35,13 +36,16 @@ mod flush;
 mod known;
 mod none;
 mod objects;
+mod past;
 mod pending;
 mod reading;
 mod users;
 
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
-use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
+use canopy_namespace::operation::{
+    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Read,
+};
 use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
     ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
@@ -54,6 +58,7 @@ use file::OpenFile;
 pub use none::NoStorage;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
+use past::PastFiles;
 use pending::Writers;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -106,6 +111,7 @@ impl Default for Memory {
 /// files go to storage. Calls come from any number of threads.
 pub struct ClusterNamespace {
     files: Arc<Files>,
+    past_files: PastFiles,
     settings: Settings,
     /// Ends the thread that sends what has waited long enough.
     ended: Option<Sender<()>>,
@@ -173,6 +179,7 @@ impl ClusterNamespace {
         let flusher = flusher.map_err(|source| Error::Io { what: "a thread".into(), source })?;
         Ok(ClusterNamespace {
             files,
+            past_files: PastFiles::default(),
             settings: settings.clone(),
             ended: Some(ended),
             flusher: Some(flusher),
@@ -198,6 +205,11 @@ impl ClusterNamespace {
             // A capability goes with what is written later.
             Operation::Change(Change::Sync(id) | Change::SetXattr { id, .. }) => {
                 files.find(*id).map_or(Ok(()), |file| files.flush(&file))?;
+                files.operations.execute_for(caller, operation)?
+            }
+            // What this client has written is in the snapshot.
+            Operation::Snapshots(OnSnapshots::Create(_)) => {
+                files.flush_where(0)?;
                 files.operations.execute_for(caller, operation)?
             }
             _ => files.operations.execute_for(caller, operation)?,
@@ -573,11 +585,6 @@ fn unfit() -> Error {
     crate::error::Error::Unfit.into()
 }
 
-/// Returns the error of what a cluster does not have so far.
-fn no_snapshots<T>() -> Result<T> {
-    Err(Errno::OPNOTSUPP.into())
-}
-
 impl FileContents for ClusterNamespace {
     fn open(&self, id: FileId) -> Result<()> {
         self.files.open_file(None, id)
@@ -667,7 +674,7 @@ impl FileContents for ClusterNamespace {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Returns 0: a cluster has no snapshots so far.
+    /// Returns 0: chunks never change, so none is copied for snapshots.
     fn bytes_to_copy(&self, _id: FileId) -> Result<u64> {
         Ok(0)
     }
@@ -676,21 +683,23 @@ impl FileContents for ClusterNamespace {
         Ok(())
     }
 
-    fn open_past_file(&self, _snapshot: u64, _id: FileId) -> Result<PastHandle> {
-        no_snapshots()
+    fn open_past_file(&self, snapshot: u64, id: FileId) -> Result<PastHandle> {
+        self.open_past(snapshot, id)
     }
 
-    fn past_bytes(&self, _handle: PastHandle) -> Result<u64> {
-        no_snapshots()
+    fn past_bytes(&self, handle: PastHandle) -> Result<u64> {
+        self.past_size(handle)
     }
 
-    fn read_past_at(&self, _handle: PastHandle, _offset: u64, _length: usize) -> Result<Vec<u8>> {
-        no_snapshots()
+    fn read_past_at(&self, handle: PastHandle, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.read_past(handle, offset, length)
     }
 
-    fn past_data_from(&self, _handle: PastHandle, _offset: u64) -> Result<u64> {
-        no_snapshots()
+    fn past_data_from(&self, handle: PastHandle, offset: u64) -> Result<u64> {
+        self.past_data(handle, offset)
     }
 
-    fn close_past_file(&self, _handle: PastHandle) {}
+    fn close_past_file(&self, handle: PastHandle) {
+        self.close_past(handle);
+    }
 }

@@ -31,12 +31,18 @@ impl Waits {
         Waits { next: PAUSE_MIN, since: Instant::now() }
     }
 
+    /// Fails if the change has waited for too long.
+    pub(crate) fn check(&self, intent: IntentId) -> Result<()> {
+        match self.since.elapsed() >= WAIT_MAX {
+            true => Err(Error::InDoubt(intent)),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until something may have ended. Fails if that has lasted too long: a server is dead, say,
     /// and what it has decided is not known.
     pub(crate) fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
-        if self.since.elapsed() >= WAIT_MAX {
-            return Err(Error::InDoubt(intent));
-        }
+        self.check(intent)?;
         server.pause(self.next);
         self.next = (self.next * 2).min(PAUSE_MAX);
         Ok(())
