@@ -12,8 +12,8 @@ use crate::snapshots::Pasts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Entries, Moment, OnQuotas, OnSnapshots, Operation,
-    Page, Query, Read, Target,
+    Access, Administration, Caller, Change, Entries, Moment, OnSnapshots, Operation, Page, Query,
+    Read, Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
@@ -159,9 +159,7 @@ impl Client {
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
-            // There are no limits yet.
-            Operation::Quotas(OnQuotas::OfTree(_)) => Ok(Reply::Quotas(Vec::new())),
-            Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
+            Operation::Quotas(quotas) => self.quotas(caller, quotas),
             Operation::Search(query, count_max) => {
                 self.found(caller, query, *count_max).map(Reply::Found)
             }
@@ -474,7 +472,7 @@ impl Client {
         Sender { caller, session: self.session, number: 0 }
     }
 
-    fn server_count(&self) -> u32 {
+    pub(crate) fn server_count(&self) -> u32 {
         match self.is_past {
             true => self.peers.server_count(),
             false => self.peers.server_count().max(self.servers.load(Ordering::Relaxed)),

@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, holding files and quotas are refused ([`Error::NotYet`]).
+//! changes of their attributes, and holding files are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -20,6 +20,7 @@
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | queries | `searching` |
+//! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | the tables of all servers at one moment; snapshots | `cuts`, `snapshots` |
 //! | processes, and which of them runs each server | `membership` |
@@ -69,6 +70,7 @@ mod node;
 mod peers;
 mod placements;
 mod process;
+mod quotas;
 mod remote;
 mod rights;
 mod searching;
@@ -100,6 +102,7 @@ pub use message::{
 pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
+pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
 pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;

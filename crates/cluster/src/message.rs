@@ -7,11 +7,13 @@ use crate::check::DirectoryFact;
 use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
+use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 use crate::searching::{ArrivalMark, NameRange, SearchPart};
 use crate::snapshots::{CutMade, OnCut, SnapshotTables};
 use crate::tally::Tally;
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::quota::{Account, Notice, Quota, Shortage};
 use canopy_namespace::{
     Ancestor, ChangeId, Cursor, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId,
     Found, Inode, Mend, MovedEntry, NewDirectory, OwnedName, Place, Reply,
@@ -97,6 +99,8 @@ pub enum Request<'a> {
     /// Has the home of a directory give its attributes to all servers. Only somebody who is trusted may
     /// ask for it.
     PushAttributes(FileId),
+    /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
+    Share(ShareRequest),
 }
 
 /// A request to a server as a snapshot has it. See [`Request`].
@@ -165,6 +169,8 @@ pub enum ServerRequest<'a> {
     Mend(Mend),
     /// Gives a file without a name one that the server holds: a pointer, or a directory's access half.
     Adopt(OwnedName, Box<Inode>),
+    /// A message about limits of accounts.
+    Share(ShareStep),
 }
 
 /// A message about an intent.
@@ -220,6 +226,8 @@ pub enum IntentReply {
     Inode(Box<Inode>),
     /// The directory above one.
     Above(FileId),
+    /// Like `Ended`. The authority of limits has to know this of the participant.
+    Freed(bool, Vec<Notice>),
 }
 
 /// Partitions of a directory that a server knows.
@@ -317,6 +325,16 @@ pub enum Response {
     FactsOf(Vec<Fact>, Option<Box<DirectoryFact>>),
     /// Descriptions of changes that have not ended.
     Unfinished(Vec<String>),
+    /// The reply to a message about limits of accounts.
+    Share(ShareReply),
+    /// The reply of the authority to a server that needs more of an account.
+    Obtained(Obtained),
+    /// The share of the server does not suffice for this.
+    Short(Vec<Shortage>),
+    /// Usage and limits of some accounts, and the last one that was looked at, unless it was the last.
+    Quotas(Vec<Quota>, Option<Account>),
+    /// Trees, by number, with their directories.
+    Trees(Vec<(u32, FileId)>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -378,6 +396,9 @@ impl From<&Error> for Refusal {
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Namespace(error) => Refusal::Failed(error.into()),
+            Error::Short(_, short) => {
+                Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
+            }
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)

@@ -276,15 +276,23 @@ impl Inner {
             };
             if !is_alone && may_wait(&envelope) {
                 drop(envelope);
-                let (inner, client) = (self.clone(), peer.clone());
-                self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+                self.defer(peer, call);
                 continue;
             }
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
                 Envelope::Request { server, .. } => {
                     touched.entry(*server).or_insert(Ok(()));
-                    Answer::Of(self.execute(peer, &envelope).map_err(|error| (&error).into()))
+                    let executed = self.execute(peer, &envelope, is_alone);
+                    if let Err(Error::Short(..)) = executed
+                        && !is_alone
+                    {
+                        // It asks for more of an account, and others do not wait for that.
+                        drop(envelope);
+                        self.defer(peer, call);
+                        continue;
+                    }
+                    Answer::Of(executed.map_err(|error| (&error).into()))
                 }
             };
             let server = match envelope {
@@ -304,7 +312,13 @@ impl Inner {
         }
     }
 
-    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>) -> Result<Response> {
+    /// Answers a call later, by itself.
+    fn defer(self: &Arc<Self>, peer: &Peer, call: Call) {
+        let (inner, client) = (self.clone(), peer.clone());
+        self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+    }
+
+    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>, may_wait: bool) -> Result<Response> {
         let Envelope::Request { server, claim, session, number, request } = envelope else {
             return Err(Error::Unfit);
         };
@@ -312,11 +326,11 @@ impl Inner {
         let answer = match self.rights.caller(peer, claim)? {
             Allowed::Server => {
                 let sender = Sender { caller: Caller::Trusted, session, number };
-                self.process.answer(*server, sender, request)
+                self.process.answer_as(*server, sender, request, may_wait)
             }
             Allowed::User(who) => {
                 let sender = Sender { caller: Caller::User(&who), session, number };
-                self.process.answer(*server, sender, request)
+                self.process.answer_as(*server, sender, request, may_wait)
             }
         };
         answer.map_err(|error| self.without_loss(*server, error))
@@ -354,7 +368,12 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
         Envelope::Request {
-            request: Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::Search(_),
+            request:
+                Request::Split(..)
+                | Request::Cut(_)
+                | Request::Past(..)
+                | Request::Search(_)
+                | Request::Share(_),
             ..
         } => return true,
         _ => return false,
@@ -372,6 +391,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             _ => false,
         },
         Operation::Administration(_) | Operation::Explain(..) => true,
+        Operation::Quotas(_) => true,
         Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }

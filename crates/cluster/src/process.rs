@@ -2,6 +2,7 @@
 //! that have grown are split, and what a crash has left undone is done.
 
 use crate::administration::build_indexes;
+use crate::answer::Answered;
 use crate::client::Client;
 use crate::contents::{adopt_ended, collect_garbage};
 use crate::cuts::CutStep;
@@ -10,6 +11,7 @@ use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::Peers;
+use crate::quotas::{ShareReply, ShareStep};
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
@@ -223,6 +225,17 @@ impl Process {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
+        self.answer_as(server, sender, request, true)
+    }
+
+    /// Like `answer`. Unless it `may_wait`, a change that needs more of an account fails with `Short`.
+    pub(crate) fn answer_as(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+        may_wait: bool,
+    ) -> Result<Response> {
         if let Request::Split(directory, partition) = request {
             return self.split_for(server, sender, *directory, *partition);
         }
@@ -234,7 +247,8 @@ impl Process {
         {
             return server.tally().map(Response::Tally);
         }
-        let answered = server.answer(self, sender, request);
+        let answered = server.answer(self, sender, request, may_wait);
+        self.report(&server, request, &answered);
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
         }
@@ -258,6 +272,25 @@ impl Process {
             self.note(&server, change)?;
         }
         Ok(answered.response)
+    }
+
+    /// Has the authority of limits know what a request has freed or overdrawn: before the reply, unless
+    /// the request must not wait.
+    fn report(&self, server: &Arc<Server>, request: &Request<'_>, answered: &Result<Answered>) {
+        if server.has_notices()
+            && (matches!(request, Request::OfServer(_)) || server.send_notices(self).is_err())
+        {
+            self.tasks.add(Task::Notices(server.id));
+        }
+        let counts = Response::Share(ShareReply::Done(false));
+        if let Request::OfServer(ServerRequest::Share(ShareStep::Count(true))) = request
+            && answered.as_ref().is_ok_and(|answered| answered.response == counts)
+        {
+            let server = server.clone();
+            // The authority asks again until the server counts.
+            let count = move || _ = server.count_usage();
+            let _ = std::thread::Builder::new().name("cluster-quotas".into()).spawn(count);
+        }
     }
 
     /// Splits a partition for somebody who has asked for it.
@@ -313,6 +346,12 @@ impl Process {
             Task::Doubts(server) => self.clear_doubts(server),
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
+            }
+            Task::Notices(server) => {
+                self.server(server).and_then(|server| server.send_notices(self)).map(|()| true)
+            }
+            Task::ReviewLimits(server) => {
+                self.server(server).and_then(|server| server.review(self)).map(|()| true)
             }
             Task::EndSnapshots(server) => self
                 .server(server)
@@ -380,6 +419,12 @@ impl Process {
             }
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
+            }
+            if server.has_notices() {
+                self.tasks.add(Task::Notices(id));
+            }
+            if server.has_reviews() {
+                self.tasks.add(Task::ReviewLimits(id));
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));
