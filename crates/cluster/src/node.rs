@@ -35,6 +35,9 @@ const SERVER_THREADS: usize = 32;
 /// Time until the servers of a process that starts have to run.
 const START_TIME: Duration = Duration::from_secs(120);
 
+/// Time between two looks for chunks that nothing needs any more.
+const COLLECT_EVERY: Duration = Duration::from_secs(5);
+
 /// Settings of a process.
 #[derive(Clone)]
 pub struct NodeSettings {
@@ -129,6 +132,7 @@ impl Node {
         let node = Node { listener: Some(listener), inner, addresses };
         *node.inner.membership.write() = Some(membership.clone());
         membership.wait_until_serving(START_TIME)?;
+        start_collecting(&node.inner)?;
         Ok(node)
     }
 
@@ -189,6 +193,27 @@ impl Node {
         }
         Ok(left?)
     }
+}
+
+/// Has a thread remove chunks that nothing needs any more, while the process runs.
+fn start_collecting(inner: &Arc<Inner>) -> Result<()> {
+    let inner = Arc::downgrade(inner);
+    let run = move || {
+        let mut told = String::new();
+        loop {
+            std::thread::sleep(COLLECT_EVERY);
+            let Some(inner) = inner.upgrade() else { return };
+            let failed = inner.process.collect().err();
+            let failed = failed.map(|error| error.to_string()).unwrap_or_default();
+            if !failed.is_empty() && failed != told {
+                tracing::warn!("cannot remove chunks that nothing needs: {failed}");
+            }
+            told = failed;
+        }
+    };
+    let spawned = std::thread::Builder::new().name("cluster-chunks".into()).spawn(run);
+    let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
+    Ok(spawned.map(drop).map_err(io)?)
 }
 
 impl Drop for Node {
