@@ -18,6 +18,7 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | the tables of all servers at one moment; snapshots | `cuts`, `snapshots` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
@@ -38,6 +39,7 @@
 mod answer;
 pub mod certificates;
 mod client;
+mod connection;
 pub mod contents;
 mod cuts;
 mod envelope;
@@ -58,6 +60,7 @@ mod peers;
 mod process;
 mod remote;
 mod rights;
+mod security;
 mod server;
 mod sessions;
 mod slots;
@@ -68,7 +71,8 @@ pub mod wire;
 mod workers;
 
 pub use client::Client;
-pub use contents::ClusterNamespace;
+pub use connection::{Connection, ConnectionError, Speaker, addresses_of, name_of};
+pub use contents::{ClusterNamespace, NoStorage};
 pub use cuts::{CutId, CutReply, CutStep};
 pub use envelope::Route;
 pub use error::{Error, Result};
@@ -82,6 +86,7 @@ pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
+pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
-pub use snapshots::{CutMade, OnCut, SnapshotTables};
+pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

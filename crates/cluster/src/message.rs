@@ -6,7 +6,7 @@
 use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
-use crate::snapshots::{CutMade, OnCut, SnapshotTables};
+use crate::snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
@@ -77,6 +77,9 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
+    /// that are not here.
+    Release(Vec<(FileId, u64)>),
     /// A request about cuts, to server 0.
     Cut(OnCut),
     /// Reads from the server as the snapshot of a number has it.
@@ -128,6 +131,8 @@ pub enum ServerRequest<'a> {
     Cut(CutId, CutStep),
     /// To server 0: returns all snapshots.
     Snapshots,
+    /// To server 0: returns the checkpoints of a snapshot.
+    SnapshotTables(u64),
 }
 
 /// A message about an intent.
@@ -233,14 +238,16 @@ pub enum Response {
     Held(Reply, Life),
     /// The session was renewed. These files that it holds were handed over.
     Renewed(Life, Vec<FileId>),
-    /// Files are held again, but for these, which are not here.
+    /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
     /// The reply to a round of a cut.
     Cut(CutReply),
     /// A cut that was made.
     CutMade(CutMade),
     /// Snapshots and cuts, and whether another one is being made.
-    Snapshots(Vec<SnapshotTables>, bool),
+    Snapshots(Vec<SnapshotEntry>, bool),
+    /// The checkpoints of a snapshot or a cut, if there is one.
+    SnapshotTables(Option<SnapshotTables>),
     /// Files.
     Files(Vec<FileId>),
     /// A number of something.
