@@ -12,6 +12,7 @@ use canopy::{Outcome, interrupt};
 use canopy_cluster::Speaker;
 use canopy_cluster::contents::Memory;
 use canopy_mount::{Believes, Mount, Options};
+use canopy_namespace::{Execute, SnapshotInfo};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use std::path::PathBuf;
@@ -54,10 +55,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// Reads the options.
 fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
     ensure!(
-        arguments.snapshot.is_none(),
-        "--snapshot: a mount of a namespace on several servers shows no snapshot yet"
-    );
-    ensure!(
         arguments.cache.is_none(),
         "--cache: contents of a namespace on several servers are cached in memory (--cache-size)"
     );
@@ -88,7 +85,9 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
             memory,
         },
         believes,
-        is_read_only: arguments.read_only || arguments.options.iter().any(|one| one == "ro"),
+        is_read_only: arguments.read_only
+            || arguments.snapshot.is_some()
+            || arguments.options.iter().any(|one| one == "ro"),
     })
 }
 
@@ -148,13 +147,18 @@ fn mount_and_run(
             && !arguments.private
             && !matches!(served.connection.speaker(), Speaker::User(_)),
         is_read_only: wanted.is_read_only,
-        snapshot: None,
+        snapshot: arguments.snapshot.clone(),
         threads: arguments.threads.map_or(THREADS.max(threads), usize::from),
         name: served.name.clone(),
         passes_through: false,
         believes: Some(wanted.believes),
         names_users: !served.is_trusted(),
     };
+    if let Some(name) = &arguments.snapshot
+        && !all_snapshots(served)?.iter().any(|one| one.name == *name)
+    {
+        bail!("{} has no snapshot {name}", arguments.namespace.display());
+    }
     let directory = arguments.directory.display();
     let mut mounted = Mount::new(served.namespace.clone(), &arguments.directory, &options)
         .with_context(|| format!("cannot mount on {directory}"))?;
@@ -168,4 +172,9 @@ fn mount_and_run(
     let ran = mounted.run();
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     ran.with_context(|| format!("the mount on {directory} failed"))
+}
+
+fn all_snapshots(served: &Served) -> anyhow::Result<Vec<SnapshotInfo>> {
+    let namespace: &dyn Execute = &*served.namespace;
+    namespace.snapshots().context("cannot list snapshots, which is for root")
 }

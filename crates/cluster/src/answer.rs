@@ -436,6 +436,9 @@ impl Server {
                 Ok(Response::Snapshots(all, is_making))
             }
             ServerRequest::Share(step) => self.answer_share(step).map(Response::Share),
+            ServerRequest::SnapshotTables(number) => {
+                Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
+            }
         }
     }
 

@@ -97,7 +97,8 @@ impl Client {
     /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
     pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
         let past = Client::new(as_past(self.peers.clone()), self.session);
-        Client { own: self.own.clone(), patience: self.patience, is_past: true, ..past }
+        let own = self.own.clone();
+        Client { patience: self.patience, own, is_past: true, ..past }
     }
 
     /// Returns whether this is a client of a snapshot.

@@ -107,7 +107,7 @@ pub use remote::{Patience, Remote};
 pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
-pub use snapshots::{CutMade, OnCut, SnapshotTables};
+pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
 pub use tally::Tally;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::intents::{Part, Seen};
 use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 use crate::searching::{ArrivalMark, NameRange, SearchPart};
-use crate::snapshots::{CutMade, OnCut, SnapshotTables};
+use crate::snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 use crate::tally::Tally;
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
@@ -171,6 +171,8 @@ pub enum ServerRequest<'a> {
     Adopt(OwnedName, Box<Inode>),
     /// A message about limits of accounts.
     Share(ShareStep),
+    /// To server 0: returns the checkpoints of a snapshot.
+    SnapshotTables(u64),
 }
 
 /// A message about an intent.
@@ -302,7 +304,9 @@ pub enum Response {
     /// A cut that was made.
     CutMade(CutMade),
     /// Snapshots and cuts, and whether another one is being made.
-    Snapshots(Vec<SnapshotTables>, bool),
+    Snapshots(Vec<SnapshotEntry>, bool),
+    /// The checkpoints of a snapshot or a cut, if there is one.
+    SnapshotTables(Option<SnapshotTables>),
     /// Files.
     Files(Vec<FileId>),
     /// A number of something.
