@@ -108,7 +108,7 @@ impl Server {
             return self.hold_made(sender.session, reply);
         }
         let Target::File(id) = operation.target() else { return Ok(()) };
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         match self.tablet.half_state(id)?.is_pending {
             true => self.push_attributes(peers, id),
             false => Ok(()),
@@ -225,11 +225,18 @@ impl Server {
             let (target, histories) = (Target::File(id), Vec::new());
             return Err(Error::Elsewhere { target, histories, changes: 0 });
         }
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         let (is_split, changed) = self.with_directory(id, |is_split| {
-            let version = self.tablet.half_state(id)?.version + 1;
-            self.tablet.put_half_state(id, HalfState { version, is_pending: is_split })?;
-            Ok((is_split, self.tablet.execute_for(caller, operation)))
+            let before = self.tablet.half_state(id)?;
+            let version = before.version + 1;
+            let times = if sets_times(operation) { version } else { before.times };
+            let state = HalfState { version, is_pending: is_split, times };
+            self.tablet.put_half_state(id, state)?;
+            let changed = self.tablet.execute_for(caller, operation);
+            if changed.is_err() {
+                self.tablet.put_half_state(id, HalfState { times: before.times, ..state })?;
+            }
+            Ok((is_split, changed))
         })?;
         if is_split {
             self.push_attributes(peers, id)?;
@@ -240,7 +247,8 @@ impl Server {
     /// Gives all servers that may have partitions of a directory its attributes.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
-        let state = HalfState { version: half.version, is_pending: false };
+        let DirectoryHalf { version, times, .. } = half;
+        let state = HalfState { version, is_pending: false, times };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
         for server in self.layout.servers().filter(|server| *server != self.id) {
             peers.ask(server, Sender::SERVER, &set)?.done()?;
@@ -267,6 +275,13 @@ impl Server {
     fn part(&self, id: FileId) -> Result<Response> {
         let histories = self.histories(id)?;
         let is_home = self.layout.home(id)? == self.id;
+        // A crash must not take back times that somebody has read.
+        match self.tablet.flush_inode(id) {
+            Err(error) if ![Errno::NOSPC, Errno::DQUOT].contains(&error.errno()) => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
         let inode = match self.tablet.inode(id) {
             Ok(inode) => Some(inode),
             Err(error) if error.errno() == Errno::NOENT => None,
@@ -314,6 +329,16 @@ impl Server {
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
         Ok(Response::Done(true))
+    }
+}
+
+/// Returns whether an operation sets times.
+fn sets_times(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Change(Change::SetAttributes { set, .. }) => {
+            set.mtime.is_some() || set.atime.is_some()
+        }
+        _ => false,
     }
 }
 

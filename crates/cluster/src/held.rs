@@ -14,7 +14,7 @@ use canopy_partition::ServerId;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -229,7 +229,7 @@ impl Client {
     /// Renews the session where it holds files, and holds those again that servers have lost. A
     /// server that does not answer is asked by the next call.
     pub fn renew(&self, caller: Caller<'_>) {
-        let servers: HashSet<ServerId> =
+        let servers: BTreeSet<ServerId> =
             self.held.0.lock().files.values().map(|file| file.server).collect();
         for server in servers {
             let _ = self.renew_at(caller, server);

@@ -15,6 +15,7 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
+//! | time and waiting, which a simulation decides | `pace` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
@@ -52,6 +53,7 @@ pub mod membership;
 mod message;
 mod namespace;
 mod node;
+mod pace;
 mod peers;
 mod process;
 mod remote;
@@ -75,6 +77,7 @@ pub use message::{
     ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
+pub use pace::Pace;
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};

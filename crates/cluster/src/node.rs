@@ -322,11 +322,12 @@ impl Inner {
         }
     }
 
-    /// Returns the error for a sender. If another process has the table of a server, that one answers.
+    /// Returns the error for a sender. If another process has the table of a server, that one answers. A
+    /// table that has failed, since storage did not answer, is opened again.
     fn without_loss(&self, server: ServerId, error: Error) -> Error {
         match &error {
             Error::Namespace(canopy_namespace::Error::Store(store))
-                if store.kind() == ErrorKind::Taken =>
+                if store.kind() == ErrorKind::Taken || self.process.has_failed(server) =>
             {
                 if let Some(membership) = self.membership() {
                     membership.lost(server);

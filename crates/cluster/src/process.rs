@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
@@ -40,6 +41,8 @@ pub struct Process {
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
     sessions: SessionSettings,
+    /// Time and waiting of a simulation, if there is one.
+    pace: Option<Arc<dyn Pace>>,
     /// Held by who does what is due.
     ticking: Mutex<()>,
 }
@@ -70,8 +73,38 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
+        let process = Arc::new(Self::build(environment, clock, sessions, others, None)?);
+        process.tasks.start(&process, Self::work)?;
+        sessions::start_ticking(&process)?;
+        Ok(process)
+    }
+
+    /// Like `with_sessions`, in a simulation: no thread is started. The caller does the work beside
+    /// requests by [`work_once`](Self::work_once) and [`tick`](Self::tick), and `pace` decides who
+    /// waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn simulated(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+        pace: Arc<dyn Pace>,
+    ) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::build(environment, clock, sessions, others, Some(pace))?))
+    }
+
+    fn build(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+        pace: Option<Arc<dyn Pace>>,
+    ) -> Result<Self> {
         let (tables, policy) = tables_of(&*environment.storage)?;
-        let process = Arc::new(Process {
+        Ok(Process {
             environment: environment.clone(),
             clock: clock.clone(),
             layout: Arc::new(Layout::new(environment.storage.clone(), tables, policy)),
@@ -81,11 +114,9 @@ impl Process {
             tasks: Tasks::default(),
             failure: Mutex::default(),
             sessions,
+            pace,
             ticking: Mutex::new(()),
-        });
-        process.tasks.start(&process, Self::work)?;
-        sessions::start_ticking(&process)?;
-        Ok(process)
+        })
     }
 
     /// Returns a process that runs all servers, and has done what a crash has left undone.
@@ -137,7 +168,8 @@ impl Process {
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
-        let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
+        let (sessions, pace) = (self.sessions.clone(), self.pace.clone());
+        let server = Server::new(id, tablet, self.layout.clone(), sessions, pace)?;
         servers.insert(id, Arc::new(server));
         Ok(())
     }
@@ -245,6 +277,16 @@ impl Process {
             self.tasks.add(Task::Split(server.id, directory, partition));
         }
         Ok(())
+    }
+
+    /// Does a piece of work beside requests, in a simulation; with `retries` also one that has failed.
+    /// Returns whether there was any.
+    pub fn work_once(&self, retries: bool) -> bool {
+        let Some(task) = self.tasks.take(retries) else { return false };
+        if self.work(task) {
+            self.tasks.fail(task);
+        }
+        true
     }
 
     /// Does a piece of work beside requests. Returns whether it has to be done again later.
@@ -425,6 +467,12 @@ impl Process {
     /// Waits until no work beside requests is left, but for what has to be tried again.
     pub fn settle(&self) {
         self.tasks.settle();
+    }
+
+    /// Returns whether the table of a server that runs here takes no changes any more: another process
+    /// has it, or storage has failed.
+    pub fn has_failed(&self, server: ServerId) -> bool {
+        self.server(server).is_ok_and(|server| server.tablet.table().has_ended())
     }
 
     /// Returns the last failure of work beside requests, once.

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
 use crate::making::MakingDirectories;
+use crate::pace::{Pace, system_pace};
 use crate::sessions::{SessionSettings, Sessions};
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
@@ -12,7 +13,7 @@ use canopy_namespace::{
 use canopy_partition::{
     Answer, Attempt, DirectoryMap, Holding, Holdings, PartitionId, ServerId, SplitHistory,
 };
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -22,13 +23,16 @@ use std::time::Duration;
 /// Directories whose partitions a server remembers for its intents.
 const MAPS: usize = 1 << 14;
 
+/// Time until a simulated thread looks again for the end of something.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A logical server of this process.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) tablet: Tablet,
     pub(crate) layout: Arc<Layout>,
     /// Held by changes of attributes of directories, which several servers get.
-    pub(crate) attributes: Mutex<()>,
+    attributes: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
     /// Directories that are being made.
@@ -40,6 +44,9 @@ pub(crate) struct Server {
     /// Locked by changes that wait for the end of a hand-over, or of an intent.
     waiting: Mutex<()>,
     ended: Condvar,
+    /// Time, and whether a simulation decides who waits.
+    pace: Arc<dyn Pace>,
+    is_simulated: bool,
     /// Held by whoever makes a part of an intent.
     pub(crate) ending: Mutex<()>,
     /// Partitions of directories whose names intents of this server concern, as far as they are known.
@@ -79,6 +86,7 @@ impl Server {
         tablet: Tablet,
         layout: Arc<Layout>,
         settings: SessionSettings,
+        pace: Option<Arc<dyn Pace>>,
     ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
@@ -112,6 +120,8 @@ impl Server {
             state: RwLock::new(state),
             waiting: Mutex::new(()),
             ended: Condvar::new(),
+            is_simulated: pace.is_some(),
+            pace: pace.unwrap_or_else(system_pace),
             ending: Mutex::new(()),
             maps: Mutex::default(),
         })
@@ -247,8 +257,27 @@ impl Server {
 
     /// Waits until something may have ended that a change waits for, and not longer than this.
     pub(crate) fn pause(&self, longest: Duration) {
+        if self.is_simulated {
+            return self.pace.pause(longest);
+        }
         let mut waiting = self.waiting.lock();
         self.ended.wait_for(&mut waiting, longest);
+    }
+
+    /// Returns the time since some moment.
+    pub(crate) fn now(&self) -> Duration {
+        self.pace.now()
+    }
+
+    /// Has nobody else change attributes of directories until the result is dropped.
+    pub(crate) fn lock_attributes(&self) -> MutexGuard<'_, ()> {
+        while self.is_simulated {
+            match self.attributes.try_lock() {
+                Some(locked) => return locked,
+                None => self.pause(PAUSE),
+            }
+        }
+        self.attributes.lock()
     }
 
     /// Has changes go on that wait for the end of something.
@@ -306,6 +335,11 @@ impl Server {
             match &state.moving {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
+            }
+            if self.is_simulated {
+                drop(state);
+                self.pause(PAUSE);
+                continue;
             }
             let mut waiting = self.waiting.lock();
             drop(state);
@@ -512,7 +546,9 @@ impl Server {
 
     /// Returns all directories with records of partitions.
     pub(crate) fn directories(&self) -> Vec<FileId> {
-        self.state.read().directories.keys().copied().collect()
+        let mut directories = Vec::from_iter(self.state.read().directories.keys().copied());
+        directories.sort_unstable();
+        directories
     }
 }
 

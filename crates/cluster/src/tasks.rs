@@ -69,6 +69,26 @@ impl Tasks {
         }
     }
 
+    /// Takes a task that waits, and then those that failed if `retries`: a simulation does them.
+    pub(crate) fn take(&self, retries: bool) -> Option<Task> {
+        let mut queue = self.0.queue.lock();
+        if retries {
+            let failed = std::mem::take(&mut queue.failed);
+            queue.waiting.extend(failed);
+        }
+        let task = queue.waiting.pop_front()?;
+        queue.known.remove(&task);
+        Some(task)
+    }
+
+    /// Has a task that failed be done again.
+    pub(crate) fn fail(&self, task: Task) {
+        let mut queue = self.0.queue.lock();
+        if queue.known.insert(task) {
+            queue.failed.push(task);
+        }
+    }
+
     /// Waits until nothing waits or runs.
     pub(crate) fn settle(&self) {
         let mut queue = self.0.queue.lock();

@@ -11,7 +11,7 @@ use canopy_namespace::{Effect, FileId, Inode, OwnedName, Reply};
 use canopy_partition::{Age, IntentId, Preparation, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time until something is tried again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
@@ -23,18 +23,21 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Waits of a change, each longer than the one before.
 pub(crate) struct Waits {
     next: Duration,
-    since: Instant,
+    /// The moment of the first one.
+    since: Option<Duration>,
 }
 
 impl Waits {
     pub(crate) fn new() -> Self {
-        Waits { next: PAUSE_MIN, since: Instant::now() }
+        Waits { next: PAUSE_MIN, since: None }
     }
 
     /// Waits until something may have ended. Fails if that has lasted too long: a server is dead, say,
     /// and what it has decided is not known.
     pub(crate) fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
-        if self.since.elapsed() >= WAIT_MAX {
+        let now = server.now();
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_sub(since) >= WAIT_MAX {
             return Err(Error::InDoubt(intent));
         }
         server.pause(self.next);

@@ -60,6 +60,8 @@ pub struct DirectoryHalf {
     pub acls: Vec<(Vec<u8>, Vec<u8>)>,
     /// Counts the changes. Newer attributes replace older ones.
     pub version: u64,
+    /// The version in which times were set. Otherwise each tablet has its own, and the newest count.
+    pub times: u64,
 }
 
 /// State of the attributes of a directory in one tablet.
@@ -69,6 +71,8 @@ pub struct HalfState {
     pub version: u64,
     /// Whether other tablets may have older ones.
     pub is_pending: bool,
+    /// The version in which times were set.
+    pub times: u64,
 }
 
 /// A directory that is to be made, and its name.
@@ -412,7 +416,7 @@ impl Tablet {
         Ok(NewDirectory {
             parent: name.directory,
             name: name.name.to_vec(),
-            half: DirectoryHalf { inode, acls: acls.collect(), version: 0 },
+            half: DirectoryHalf { inode, acls: acls.collect(), version: 0, times: 0 },
         })
     }
 
@@ -506,7 +510,8 @@ impl Tablet {
                 acls.push((acl.as_bytes().to_vec(), value));
             }
         }
-        Ok(DirectoryHalf { inode, acls, version: self.half_state(id)?.version })
+        let HalfState { version, times, .. } = self.half_state(id)?;
+        Ok(DirectoryHalf { inode, acls, version, times })
     }
 
     /// Returns the state of the attributes of a directory that several tablets have.
@@ -545,7 +550,8 @@ impl Tablet {
         let id = half.inode.id;
         let place = content_half(id);
         let before = self.record(&place)?;
-        if before.is_some() && self.half_state(id)?.version >= half.version {
+        let state = self.half_state(id)?;
+        if before.is_some() && state.version >= half.version {
             return Ok(());
         }
         let flags = half.inode.flags & !flag::ACCESS_HALF | flag::FURTHER;
@@ -553,6 +559,9 @@ impl Tablet {
         if let Some(before) = &before {
             let mut newest = before.clone();
             self.overlay(&mut newest);
+            if half.times > state.times {
+                (newest.mtime_ns, newest.atime_ns) = (inode.mtime_ns, inode.atime_ns);
+            }
             inode = Inode {
                 nlink: before.nlink,
                 mtime_ns: newest.mtime_ns,
@@ -566,7 +575,8 @@ impl Tablet {
             batch.delete(Space::Xattrs.of(id, acl.as_bytes()).as_ref())?;
         }
         put_acls(&mut batch, id, &half.acls)?;
-        put_half_state(&mut batch, id, HalfState { version: half.version, is_pending: false })?;
+        let DirectoryHalf { version, times, .. } = *half;
+        put_half_state(&mut batch, id, HalfState { version, is_pending: false, times })?;
         self.write_inode_uncounted(&mut batch, &place, before.as_ref(), &inode)?;
         self.table.write(&batch, Durability::Durable)?;
         self.forget_pending(id);
