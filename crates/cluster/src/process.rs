@@ -258,6 +258,31 @@ impl Process {
         Ok(self.server(server)?.tablet.table().sync()?)
     }
 
+    /// Returns the epoch of the table of a server that runs here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here.
+    pub fn epoch_of(&self, server: ServerId) -> Result<u64> {
+        Ok(self.server(server)?.epoch())
+    }
+
+    /// Like `sync_server`, for changes that were made in an epoch of the table. Whether a change
+    /// outlasts a crash is only known to the owner of the table that has made it: the server may have
+    /// been stopped and started again since.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here, or has another epoch, and as the
+    /// table does.
+    pub fn sync_epoch(&self, server: ServerId, epoch: u64) -> Result<()> {
+        let running = self.server(server)?;
+        match running.epoch() == epoch {
+            true => Ok(running.tablet.table().sync()?),
+            false => Err(Error::NotRunning(server)),
+        }
+    }
+
     /// Counts the entry of a change, and has its partition split if it has too many.
     fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
         let by = match change {
@@ -307,7 +332,8 @@ impl Process {
         };
         match done {
             Ok(is_done) => !is_done,
-            Err(Error::NotRunning(_)) => false,
+            // Another server that does not run may do so later.
+            Err(Error::NotRunning(server)) if server == task.server() => false,
             // The entry that made a partition too large is there, whatever becomes of the split.
             Err(Error::Stopped(_)) => matches!(task, Task::Recover(_)),
             Err(error) => {

@@ -26,6 +26,19 @@ pub(crate) enum Task {
     SettleMaking(ServerId),
 }
 
+impl Task {
+    /// Returns the server that has to run here for it.
+    pub(crate) fn server(self) -> ServerId {
+        match self {
+            Task::Split(server, ..)
+            | Task::Recover(server)
+            | Task::Doubts(server)
+            | Task::ConfirmNames(server)
+            | Task::SettleMaking(server) => server,
+        }
+    }
+}
+
 /// Tasks that wait, each once.
 #[derive(Default)]
 pub(crate) struct Tasks(Arc<Shared>);

@@ -345,6 +345,7 @@ impl World {
         let request = postcard::from_bytes(&message.body).expect("a request");
         let caller = Caller::Trusted;
         let sender = Sender { caller, session: message.session, number: message.number };
+        let epoch = process.epoch_of(server)?;
         let answer = process.answer(server, sender, &request);
         let without_loss = |error: Error| match &error {
             Error::Namespace(canopy_namespace::Error::Store(store))
@@ -357,7 +358,7 @@ impl World {
             _ => error,
         };
         let answer = answer.map_err(without_loss);
-        process.sync_server(server).map_err(without_loss)?;
+        process.sync_epoch(server, epoch).map_err(without_loss)?;
         match self.may_answer(host) {
             true => answer,
             false => Err(Error::NotRunning(server)),
