@@ -28,6 +28,10 @@ const CACHE_BYTES: u64 = 256 << 20;
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time after which a server asks again about partitions that it was offered. A giver whose table
+/// another process has opened may have sent them, and nobody gives them then.
+const OFFER_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
     environment: Environment,
@@ -43,8 +47,8 @@ pub struct Process {
     sessions: SessionSettings,
     /// Time and waiting of a simulation, if there is one.
     pace: Option<Arc<dyn Pace>>,
-    /// Held by who does what is due.
-    ticking: Mutex<()>,
+    /// Held by who does what is due: the moment when servers last asked about offers.
+    ticking: Mutex<Duration>,
 }
 
 impl Process {
@@ -115,7 +119,7 @@ impl Process {
             failure: Mutex::default(),
             sessions,
             pace,
-            ticking: Mutex::new(()),
+            ticking: Mutex::default(),
         })
     }
 
@@ -329,6 +333,10 @@ impl Process {
                 .server(server)
                 .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
                 .map(|_| true),
+            Task::Offers(server) => self
+                .server(server)
+                .and_then(|server| handover::ask_all(&server, self))
+                .map(|()| true),
         };
         match done {
             Ok(is_done) => !is_done,
@@ -377,7 +385,12 @@ impl Process {
     /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
     /// it a few times in a second.
     pub fn tick(&self) {
-        let _one = self.ticking.lock();
+        let mut asked = self.ticking.lock();
+        let now = (self.sessions.clock)();
+        let asks = now.saturating_sub(*asked) >= OFFER_PATIENCE;
+        if asks {
+            *asked = now;
+        }
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
@@ -385,6 +398,9 @@ impl Process {
             }
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
+            }
+            if asks && server.has_offers(None) {
+                self.tasks.add(Task::Offers(id));
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));

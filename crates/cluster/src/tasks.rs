@@ -24,6 +24,8 @@ pub(crate) enum Task {
     ConfirmNames(ServerId),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
+    /// Asks what became of partitions that a server was offered.
+    Offers(ServerId),
 }
 
 impl Task {
@@ -34,7 +36,8 @@ impl Task {
             | Task::Recover(server)
             | Task::Doubts(server)
             | Task::ConfirmNames(server)
-            | Task::SettleMaking(server) => server,
+            | Task::SettleMaking(server)
+            | Task::Offers(server) => server,
         }
     }
 }
