@@ -9,7 +9,9 @@ use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
-use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page, Read, Target};
+use canopy_namespace::operation::{
+    Administration, Caller, Change, Hold, Moment, Operation, Page, Read, Target,
+};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
@@ -38,6 +40,8 @@ impl Server {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
+        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
+        let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
         let mut waits = Waits::new();
         loop {
             self.clear(peers, request)?;
@@ -50,7 +54,7 @@ impl Server {
         }
     }
 
-    fn answer_once(
+    pub(crate) fn answer_once(
         &self,
         peers: &dyn Peers,
         sender: Sender<'_>,
@@ -79,13 +83,15 @@ impl Server {
             }
             Request::Hold(hold, ticket) => self.answer_hold(sender, hold, *ticket),
             Request::Reclaim(ids, ticket) => self.reclaim(session, ids, *ticket),
+            Request::Release(files) => self.release(session, files),
             Request::Renew(known) => self.renew(session, known),
             Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
-            Request::Split(..) => Err(Error::Unfit),
+            Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
         };
         response.map(|response| Answered { response, is_first: true })
@@ -144,7 +150,11 @@ impl Server {
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
                 Err(Error::NotYet("holding a file without a session".into()))
             }
-            Operation::Read(Moment::Snapshot(_), _) => Err(Error::NotYet("a snapshot".into())),
+            Operation::Administration(Administration::Settings) => {
+                Ok(Reply::Settings(self.tablet.settings()))
+            }
+            // Clients ask the server as it was.
+            Operation::Read(Moment::Snapshot(_), _) => Err(Error::Unfit),
             _ => self.execute(caller, operation),
         }
     }
@@ -300,6 +310,15 @@ impl Server {
         Ok(Response::NameOf(self.tablet.names(id)?.into_iter().next()))
     }
 
+    fn parents_of(&self, caller: Caller<'_>, id: FileId) -> Result<Response> {
+        if caller.user().is_some_and(|who| !who.is_root()) {
+            return Err(canopy_namespace::Error::from(Errno::PERM).into());
+        }
+        self.execute(Caller::Trusted, &Operation::Read(Moment::Now, Read::Inode(id)))?;
+        let parents = self.tablet.names(id)?.into_iter().map(|(parent, _)| parent);
+        Ok(Response::Files(parents.collect()))
+    }
+
     fn answer_server(&self, caller: Caller<'_>, request: &ServerRequest<'_>) -> Result<Response> {
         if caller.user().is_some() {
             return Err(canopy_namespace::Error::from(Errno::PERM).into());
@@ -322,6 +341,11 @@ impl Server {
             },
             ServerRequest::Intent(intent, step) => {
                 self.answer_intent(*intent, step).map(Response::Intent)
+            }
+            ServerRequest::Cut(id, step) => self.answer_cut(*id, *step).map(Response::Cut),
+            ServerRequest::Snapshots => {
+                let (all, is_making) = self.snapshots.list();
+                Ok(Response::Snapshots(all, is_making))
             }
         }
     }

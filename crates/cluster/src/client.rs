@@ -9,9 +9,12 @@ use crate::pace::{Pace, system_pace};
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
+use crate::snapshots::Pasts;
+use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
+    Access, Administration, Caller, Change, Entries, Moment, OnQuotas, OnSnapshots, Operation,
+    Page, Read, Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
@@ -50,6 +53,8 @@ struct Numbered<'a> {
 /// it. Calls come from any number of threads.
 pub struct Client {
     peers: Arc<dyn Peers>,
+    /// The user of requests that are of nobody, if servers do not trust this client.
+    own: Option<Credentials>,
     policy: SplitPolicy,
     session: SessionId,
     slots: Slots,
@@ -64,6 +69,10 @@ pub struct Client {
     names: Mutex<HashMap<FileId, (FileId, u64)>>,
     addressing_errors: AtomicU64,
     searches: AtomicU64,
+    /// Clients of snapshots.
+    pub(crate) pasts: Pasts,
+    /// Whether this is a client of a snapshot.
+    is_past: bool,
 }
 
 impl Client {
@@ -78,12 +87,26 @@ impl Client {
             pace: system_pace(),
             policy: peers.policy(),
             peers,
+            own: None,
             maps: Mutex::default(),
             homes: Mutex::default(),
             names: Mutex::default(),
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
+            pasts: Pasts::default(),
+            is_past: false,
         }
+    }
+
+    /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
+    pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
+        let past = Client::new(as_past(self.peers.clone()), self.session);
+        Client { own: self.own.clone(), patience: self.patience, is_past: true, ..past }
+    }
+
+    /// Returns whether this is a client of a snapshot.
+    pub(crate) fn is_past(&self) -> bool {
+        self.is_past
     }
 
     /// Returns the client with another time for which a request is sent again if nobody answers it.
@@ -101,8 +124,15 @@ impl Client {
         Client { pace, ..self }
     }
 
+    /// Returns the client with a user of its own, for one that servers do not trust: requests of nobody
+    /// are that user's.
+    #[must_use]
+    pub fn speaking_for(self, own: Option<Credentials>) -> Self {
+        Client { own, ..self }
+    }
+
     /// Ends the client's session at all servers. A server that does not answer ends it later.
-    pub fn end(self) {
+    pub fn end(&self) {
         let sender = self.reader(Caller::Trusted);
         for server in self.servers() {
             // Silent sessions end by themselves.
@@ -127,6 +157,9 @@ impl Client {
     ///
     /// Fails as the operation does, and with `NotYet` if it is not possible yet.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        if let Some(reply) = self.of_snapshots(caller, operation) {
+            return reply;
+        }
         match operation {
             Operation::Hold(hold) => self.hold(caller, hold),
             Operation::Change(change) if makes_held(operation) => {
@@ -136,9 +169,11 @@ impl Client {
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
+            // There are no limits yet.
+            Operation::Quotas(OnQuotas::OfTree(_)) => Ok(Reply::Quotas(Vec::new())),
             Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
-            Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
             Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            Operation::Administration(Administration::Settings) => self.settings(caller),
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
                     self.of_name(caller, directory, hash, operation)
@@ -146,6 +181,15 @@ impl Client {
                 Target::File(id) => self.of_file(caller, id, operation),
                 Target::Anywhere => Err(Error::NotYet("a request about the namespace".into())),
             },
+        }
+    }
+
+    /// Returns the settings of the namespace, which server 0 has.
+    fn settings(&self, caller: Caller<'_>) -> Result<Reply> {
+        let request = Request::Execute(Operation::Administration(Administration::Settings));
+        match self.ask(ServerId(0), self.reader(caller), &request)? {
+            Response::Reply(reply) => Ok(reply),
+            _ => Err(Error::Unfit),
         }
     }
 
@@ -251,7 +295,12 @@ impl Client {
     }
 
     /// Executes an operation on a file or a directory of which only the id is known.
-    fn of_file(&self, caller: Caller<'_>, id: FileId, operation: &Operation<'_>) -> Result<Reply> {
+    pub(crate) fn of_file(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
         let Response::Reply(reply) = self.of_id(caller, id, &request)? else {
             return Err(Error::Unfit);
@@ -262,7 +311,12 @@ impl Client {
         }
     }
 
-    fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
+    pub(crate) fn of_id(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
         Ok(self.of_id_at(caller, id, request)?.0)
     }
 
@@ -311,7 +365,12 @@ impl Client {
 
     /// Asks a server, and again while nobody answers. A change keeps its number, so it is executed
     /// once.
-    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+    pub(crate) fn ask(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
         let (mut since, mut pause) = (None, PAUSE_MIN);
         loop {
             match self.peers.ask(server, sender, request) {
@@ -335,6 +394,26 @@ impl Client {
         }
     }
 
+    /// Has one server execute an operation.
+    pub(crate) fn of_server(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
+        let request = Request::Execute(operation.clone());
+        let numbered = self.number(caller, &request);
+        match self.ask(server, numbered.sender, &request)? {
+            Response::Reply(reply) => Ok(reply),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Returns whether threads may be started.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.pace.has_threads()
+    }
+
     /// Asks a server once.
     pub(crate) fn ask_once(
         &self,
@@ -345,15 +424,35 @@ impl Client {
         self.peers.ask(server, self.reader(caller), request)
     }
 
+    /// Asks a server once, and gives up soon if it does not answer.
+    pub(crate) fn ask_briefly(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.peers.ask_briefly(server, self.reader(caller), request)
+    }
+
     /// Returns the sender of a request. One that changes something gets a number.
     fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
-        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
+        let is_change = matches!(
+            request,
+            Request::Execute(
+                Operation::Change(_)
+                    | Operation::Snapshots(OnSnapshots::Create(_) | OnSnapshots::Delete(_))
+            )
+        );
         let slot = is_change.then(|| self.slots.take());
         let number = slot.as_ref().map_or(0, |slot| slot.number);
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
     }
 
-    fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
+    pub(crate) fn reader<'a>(&'a self, caller: Caller<'a>) -> Sender<'a> {
+        let caller = match (caller, &self.own) {
+            (Caller::Trusted, Some(own)) => Caller::User(own),
+            _ => caller,
+        };
         Sender { caller, session: self.session, number: 0 }
     }
 
@@ -510,7 +609,7 @@ impl Client {
     }
 
     /// Returns the server whose table has given out an id.
-    fn home(&self, id: FileId) -> Result<ServerId> {
+    pub(crate) fn home(&self, id: FileId) -> Result<ServerId> {
         if id == ROOT {
             return Ok(ServerId(0));
         }

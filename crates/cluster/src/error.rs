@@ -44,6 +44,14 @@ pub enum Error {
     /// The server has as many sessions of clients as it may.
     #[error("the server has {0} sessions of clients, which is the limit")]
     TooManySessions(usize),
+    /// The tables could not be brought to one moment. It may be possible later.
+    #[error("no snapshot could be made: server {server} {why}; try again")]
+    NoCut {
+        /// The server.
+        server: ServerId,
+        /// Reason.
+        why: &'static str,
+    },
     /// A hand-over stopped: a server was busy, has gone, or a test has stopped it.
     #[error("the hand-over of {0} has stopped")]
     Stopped(PartitionId),
@@ -73,6 +81,7 @@ impl From<Error> for canopy_namespace::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Namespace(error) => error,
+            Error::NotYet(_) => canopy_namespace::Failure::unsupported(&error).into(),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }
     }

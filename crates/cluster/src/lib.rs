@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, holding files, quotas, snapshots and queries are refused ([`Error::NotYet`]).
+//! changes of their attributes, holding files, quotas and queries are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -19,6 +19,8 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | reaching a running cluster, for a mount or a command | `connection`, `security` |
+//! | the tables of all servers at one moment; snapshots | `cuts`, `snapshots` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | contents of files, for clients | `contents` |
@@ -38,7 +40,9 @@
 mod answer;
 pub mod certificates;
 mod client;
+mod connection;
 pub mod contents;
+mod cuts;
 mod envelope;
 mod error;
 #[doc(hidden)]
@@ -58,22 +62,26 @@ mod peers;
 mod process;
 mod remote;
 mod rights;
+mod security;
 mod server;
 mod sessions;
 mod slots;
+mod snapshots;
 mod tables;
 mod tasks;
 pub mod wire;
 mod workers;
 
 pub use client::Client;
-pub use contents::ClusterNamespace;
+pub use connection::{Connection, ConnectionError, Speaker, addresses_of, name_of};
+pub use contents::{ClusterNamespace, NoStorage};
+pub use cuts::{CutId, CutReply, CutStep};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
 pub use message::{
-    Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
+    Fate, IntentReply, IntentStep, Life, MoveStep, PastRequest, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
@@ -81,5 +89,7 @@ pub use pace::Pace;
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
+pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
+pub use snapshots::{CutMade, OnCut, SnapshotTables};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

@@ -3,8 +3,10 @@
 //! A request of a client may have its server ask other servers. A request of a server never does:
 //! so no two servers wait for each other, however few threads they have.
 
+use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
+use crate::snapshots::{CutMade, OnCut, SnapshotTables};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
@@ -75,6 +77,33 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
+    /// that are not here.
+    Release(Vec<(FileId, u64)>),
+    /// A request about cuts, to server 0.
+    Cut(OnCut),
+    /// Reads from the server as the snapshot of a number has it.
+    Past(u64, #[serde(borrow)] PastRequest<'a>),
+    /// Returns the directories with names of a file, one for each name. Only somebody who is trusted
+    /// may ask.
+    Parents(FileId),
+}
+
+/// A request to a server as a snapshot has it. See [`Request`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum PastRequest<'a> {
+    /// Executes an operation that reads.
+    Execute(#[serde(borrow)] Operation<'a>),
+    /// Returns entries of one partition.
+    List(#[serde(borrow)] Page<'a>),
+    /// Returns what the server had of a directory.
+    Part(FileId),
+    /// Returns a name of a file, and the directory that it was in.
+    NameOf(FileId),
+    /// Returns the directories with names of a file.
+    Parents(FileId),
+    /// Returns the number of servers then. Any server knows.
+    Servers,
 }
 
 /// Something that only servers ask each other.
@@ -98,6 +127,10 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// A round of a cut.
+    Cut(CutId, CutStep),
+    /// To server 0: returns all snapshots.
+    Snapshots,
 }
 
 /// A message about an intent.
@@ -203,8 +236,18 @@ pub enum Response {
     Held(Reply, Life),
     /// The session was renewed. These files that it holds were handed over.
     Renewed(Life, Vec<FileId>),
-    /// Files are held again, but for these, which are not here.
+    /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// The reply to a round of a cut.
+    Cut(CutReply),
+    /// A cut that was made.
+    CutMade(CutMade),
+    /// Snapshots and cuts, and whether another one is being made.
+    Snapshots(Vec<SnapshotTables>, bool),
+    /// Files.
+    Files(Vec<FileId>),
+    /// A number of something.
+    Count(u64),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -266,6 +309,7 @@ impl From<&Error> for Refusal {
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)
+            | Error::NoCut { .. }
             | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
     }

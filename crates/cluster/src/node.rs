@@ -18,7 +18,7 @@ use crate::wire::{
 use crate::workers::Workers;
 use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
-use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::operation::{Access, Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::Environment;
 use parking_lot::RwLock;
@@ -46,6 +46,8 @@ pub struct NodeSettings {
     pub to_others: ClientSecurity,
     /// Length of a lease; a length that suits the storage if there is none.
     pub lease: Option<Duration>,
+    /// Full name of the storage, by which clients find it.
+    pub place: String,
 }
 
 /// A process of a cluster, which runs until it is dropped.
@@ -75,6 +77,8 @@ pub enum NodeError {
 struct Inner {
     process: Arc<Process>,
     others: Arc<Remote>,
+    /// Name of the storage, for clients.
+    place: String,
     rights: Rights,
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
@@ -93,18 +97,14 @@ impl Node {
         clock: &Clock,
         settings: &NodeSettings,
     ) -> std::result::Result<Self, NodeError> {
-        let nowhere = Route {
-            version: 0,
-            processes: Vec::new(),
-            servers: Vec::new(),
-            policy: canopy_partition::SplitPolicy::default(),
-        };
-        let others = Remote::new(&[], settings.to_others.clone(), Patience::SERVER, nowhere)?;
+        let (patience, nowhere) = (Patience::SERVER, Route::default());
+        let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::new(environment, clock, Some(others.clone()))?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
+            place: settings.place.clone(),
             rights: Rights::default(),
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
@@ -206,21 +206,8 @@ impl Hosting for Inner {
     }
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
-        self.others.learn(route_of(&map, &self.process));
+        self.others.learn(self.route_of(&map));
     }
-}
-
-/// Returns where servers run by a map.
-fn route_of(map: &ClusterMap, process: &Process) -> Route {
-    let mut processes = Vec::new();
-    let mut places = BTreeMap::new();
-    for (id, one) in &map.processes {
-        places.insert(*id, processes.len() as u32);
-        processes.push(one.address.clone());
-    }
-    let servers = (0..process.server_count()).map(ServerId);
-    let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
-    Route { version: map.version, processes, servers: servers.collect(), policy: process.policy() }
 }
 
 impl Service for Inner {
@@ -249,6 +236,25 @@ fn is_of_server(body: &[u8]) -> bool {
 }
 
 impl Inner {
+    /// Returns where servers run by a map.
+    fn route_of(&self, map: &ClusterMap) -> Route {
+        let (process, mut processes, mut places) = (&self.process, Vec::new(), BTreeMap::new());
+        for (id, one) in &map.processes {
+            places.insert(*id, processes.len() as u32);
+            processes.push(one.address.clone());
+        }
+        let servers = (0..process.server_count()).map(ServerId);
+        let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
+        Route {
+            version: map.version,
+            processes,
+            servers: servers.collect(),
+            policy: process.policy(),
+            cluster: process.cluster(),
+            place: self.place.clone(),
+        }
+    }
+
     fn membership(&self) -> Option<Arc<Membership>> {
         self.membership.read().clone()
     }
@@ -347,7 +353,10 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     use canopy_namespace::inode::{TYPE_MASK, file_type};
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
-        Envelope::Request { request: Request::Split(..), .. } => return true,
+        Envelope::Request {
+            request: Request::Split(..) | Request::Cut(_) | Request::Past(..),
+            ..
+        } => return true,
         _ => return false,
     };
     match operation {
@@ -362,6 +371,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             | Change::RemoveXattr { .. } => true,
             _ => false,
         },
+        Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }
 }

@@ -13,6 +13,11 @@ pub trait Pace: Send + Sync {
 
     /// Lets others run for a time. It may return earlier.
     fn pause(&self, longest: Duration);
+
+    /// Returns whether threads may be started, which a simulation would not know.
+    fn has_threads(&self) -> bool {
+        true
+    }
 }
 
 /// Time and waiting of the system.

@@ -1,25 +1,31 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::client::Client;
 use crate::contents::collect_garbage;
+use crate::cuts::CutStep;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
+use crate::snapshots::PastServers;
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Caller, Change, Operation, Target};
-use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
+use canopy_namespace::{
+    Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
+};
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
-use canopy_store::{Environment, SstableCache};
+use canopy_store::{Environment, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Bytes of SSTables' blocks that stay in memory, of all servers together.
@@ -45,6 +51,10 @@ pub struct Process {
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
     sessions: SessionSettings,
+    /// Servers as snapshots have them.
+    past_servers: PastServers,
+    /// Reads on behalf of servers here, wherever what they need is.
+    client: Client,
     /// Time and waiting of a simulation, if there is one.
     pace: Option<Arc<dyn Pace>>,
     /// Held by who does what is due: the moment when servers last asked about offers.
@@ -77,7 +87,7 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        let process = Arc::new(Self::build(environment, clock, sessions, others, None)?);
+        let process = Self::build(environment, clock, sessions, others, None)?;
         process.tasks.start(&process, Self::work)?;
         sessions::start_ticking(&process)?;
         Ok(process)
@@ -97,7 +107,7 @@ impl Process {
         others: Option<Arc<dyn Peers>>,
         pace: Arc<dyn Pace>,
     ) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self::build(environment, clock, sessions, others, Some(pace))?))
+        Self::build(environment, clock, sessions, others, Some(pace))
     }
 
     fn build(
@@ -106,9 +116,19 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
         pace: Option<Arc<dyn Pace>>,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let (tables, policy) = tables_of(&*environment.storage)?;
-        Ok(Process {
+        let pace_of_client = pace.clone();
+        let client = |peers: Own| {
+            let client = Client::new(Arc::new(peers), SessionId(0));
+            match pace_of_client {
+                Some(pace) => client.with_pace(pace),
+                None => client,
+            }
+        };
+        Ok(Arc::new_cyclic(|me| Process {
+            client: client(Own(me.clone(), tables.len() as u32, policy)),
+            past_servers: PastServers::default(),
             environment: environment.clone(),
             clock: clock.clone(),
             layout: Arc::new(Layout::new(environment.storage.clone(), tables, policy)),
@@ -120,7 +140,7 @@ impl Process {
             sessions,
             pace,
             ticking: Mutex::default(),
-        })
+        }))
     }
 
     /// Returns a process that runs all servers, and has done what a crash has left undone.
@@ -145,6 +165,7 @@ impl Process {
         }
         for server in self.running() {
             self.recover(server)?;
+            self.tasks.add(Task::EndSnapshots(server));
         }
         Ok(())
     }
@@ -158,6 +179,7 @@ impl Process {
     pub fn start(&self, server: ServerId) -> Result<()> {
         self.open(server)?;
         self.tasks.add(Task::Recover(server));
+        self.tasks.add(Task::EndSnapshots(server));
         Ok(())
     }
 
@@ -166,16 +188,24 @@ impl Process {
         if servers.contains_key(&id) {
             return Ok(());
         }
-        let table = self.layout.tables.get(id.0 as usize).ok_or(Error::NotRunning(id))?;
-        let table = open_table(&self.environment, *table, self.cache.clone())?;
+        let table = open_table(&self.environment, self.table_of(id)?, self.cache.clone())?;
+        servers.insert(id, Arc::new(self.server_with(id, table)?));
+        Ok(())
+    }
+
+    /// Opens the table of a server as it was at a checkpoint, to be read alone.
+    pub(crate) fn open_past_server(&self, id: ServerId, checkpoint: u64) -> Result<Server> {
+        let (table, cache) = (self.table_of(id)?, self.cache.clone());
+        self.server_with(id, open_table_at(&self.environment, table, checkpoint, cache)?)
+    }
+
+    fn server_with(&self, id: ServerId, table: Arc<Table>) -> Result<Server> {
         let range = TabletRange::Part([].into_iter().collect());
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
         let (sessions, pace) = (self.sessions.clone(), self.pace.clone());
-        let server = Server::new(id, tablet, self.layout.clone(), sessions, pace)?;
-        servers.insert(id, Arc::new(server));
-        Ok(())
+        Server::new(id, tablet, self.layout.clone(), sessions, pace)
     }
 
     /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
@@ -197,7 +227,12 @@ impl Process {
         self.servers.read().keys().copied().collect()
     }
 
-    fn server(&self, id: ServerId) -> Result<Arc<Server>> {
+    /// Returns the id of the cluster: that of its first table.
+    pub(crate) fn cluster(&self) -> String {
+        self.layout.tables.first().map(|table| table.to_string()).unwrap_or_default()
+    }
+
+    pub(crate) fn server(&self, id: ServerId) -> Result<Arc<Server>> {
         self.servers.read().get(&id).cloned().ok_or(Error::NotRunning(id))
     }
 
@@ -215,6 +250,9 @@ impl Process {
     ) -> Result<Response> {
         if let Request::Split(directory, partition) = request {
             return self.split_for(server, sender, *directory, *partition);
+        }
+        if let Some(answer) = self.answer_on_all(server, sender, request) {
+            return answer;
         }
         let server = self.server(server)?;
         let answered = server.answer(self, sender, request);
@@ -329,6 +367,10 @@ impl Process {
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
             }
+            Task::EndSnapshots(server) => self
+                .server(server)
+                .and_then(|server| self.end_unfinished_snapshots(&server))
+                .map(|()| true),
             Task::SettleMaking(server) => self
                 .server(server)
                 .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
@@ -405,6 +447,10 @@ impl Process {
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));
             }
+            server.cuts.end_old_pause(server.sessions.now());
+            if server.snapshots.has_unfinished(self.environment.clock.now_ms()) {
+                self.tasks.add(Task::EndSnapshots(id));
+            }
         }
     }
 
@@ -478,7 +524,19 @@ impl Process {
         let mut removed = 0;
         for id in self.running() {
             let server = self.server(id)?;
-            removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
+            // Server 0 is asked once, after the notes are in the table.
+            let known = OnceCell::new();
+            let is_needed = |chunk, object| {
+                let known = match known.get() {
+                    Some(known) => known,
+                    None => {
+                        let asked = self.ask_for_snapshots()?;
+                        known.get_or_init(|| asked)
+                    }
+                };
+                Ok(self.is_needed_by_snapshots(id, known, chunk, object))
+            };
+            removed += collect_garbage(&server.tablet, &self.environment, &self.cache, &is_needed)?;
         }
         Ok(removed)
     }
@@ -522,6 +580,37 @@ impl Process {
         self.failure.lock().take()
     }
 
+    /// Returns the table of a server, which another process may run.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if there is no such server.
+    pub fn table_of(&self, server: ServerId) -> Result<TableId> {
+        let table = self.layout.tables.get(server.0 as usize).copied();
+        table.ok_or(Error::NotRunning(server))
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn past_servers(&self) -> &PastServers {
+        &self.past_servers
+    }
+
+    /// Returns the time of the clock of sessions.
+    pub(crate) fn steady_now(&self) -> Duration {
+        (self.sessions.clock)()
+    }
+
     /// Returns whether no hand-over, no making of a directory and no change of several servers is
     /// unfinished at the servers that run here.
     ///
@@ -547,7 +636,7 @@ impl Process {
 /// Returns whether a request may leave something to be found out.
 fn concerns_several(request: &Request<'_>) -> bool {
     match request {
-        Request::OfServer(ServerRequest::Intent(..)) => true,
+        Request::OfServer(ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Rest)) => true,
         Request::Execute(Operation::Change(change)) => {
             matches!(
                 change,
@@ -555,6 +644,23 @@ fn concerns_several(request: &Request<'_>) -> bool {
             )
         }
         _ => false,
+    }
+}
+
+/// The servers of a namespace, as the process itself reaches them: its number of servers and rules, too.
+struct Own(Weak<Process>, u32, SplitPolicy);
+
+impl Peers for Own {
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        self.0.upgrade().ok_or(Error::NotRunning(server))?.ask(server, sender, request)
+    }
+
+    fn server_count(&self) -> u32 {
+        self.1
+    }
+
+    fn policy(&self) -> SplitPolicy {
+        self.2
     }
 }
 

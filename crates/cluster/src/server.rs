@@ -1,11 +1,13 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
+use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
 use crate::making::MakingDirectories;
 use crate::pace::{Pace, system_pace};
 use crate::sessions::{SessionSettings, Sessions};
+use crate::snapshots::Snapshots;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
     Effect, EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
@@ -37,6 +39,10 @@ pub(crate) struct Server {
     pub(crate) sessions: Sessions,
     /// Directories that are being made.
     pub(crate) making: MakingDirectories,
+    /// Changes of clients, and pauses of them.
+    pub(crate) cuts: Cuts,
+    /// Snapshots of the namespace. Only server 0 has any.
+    pub(crate) snapshots: Snapshots,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -108,6 +114,7 @@ impl Server {
         let state = State { directories, moving: None, changes: 0, intents };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
+        let snapshots = Snapshots::open(&tablet)?;
         Ok(Server {
             id,
             tablet,
@@ -115,6 +122,8 @@ impl Server {
             attributes: Mutex::new(()),
             sessions,
             making,
+            cuts: Cuts::default(),
+            snapshots,
             attempts: AtomicU64::new(1),
             counts: Mutex::default(),
             state: RwLock::new(state),
@@ -291,6 +300,16 @@ impl Server {
         self.state.read().intents.is_at_rest()
     }
 
+    /// Returns whether no hand-over runs, and nothing of one and of intents is left that concerns names
+    /// on other servers. New ones do not begin while changes are paused.
+    pub(crate) fn is_still(&self) -> bool {
+        let state = self.state.read();
+        let mut holdings = state.directories.values();
+        state.moving.is_none()
+            && state.intents.is_at_rest()
+            && holdings.all(|holdings| holdings.unconfirmed().next().is_none())
+    }
+
     /// Waits until no hand-over concerns a change or a hold.
     pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
         if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
@@ -348,7 +367,8 @@ impl Server {
     }
 
     /// Begins a hand-over of names: once this returns, no change of them runs. Returns whether it
-    /// began: not while another one runs, or an intent has locked one of the names.
+    /// began: not while another one runs, changes are paused, or an intent has locked one of the
+    /// names.
     pub(crate) fn begin_moving(
         &self,
         directory: FileId,
@@ -357,7 +377,8 @@ impl Server {
     ) -> bool {
         let mut state = self.state.write();
         let is_locked = !state.intents.holders_in(directory, &hashes).is_empty();
-        let is_free = state.moving.is_none() && !is_locked;
+        // With the lock: a cut looks at `moving` after it has paused this.
+        let is_free = state.moving.is_none() && !is_locked && !self.cuts.is_paused();
         if is_free {
             state.moving = Some(Moving { directory, attempt, hashes });
         }

@@ -26,6 +26,8 @@ pub(crate) enum Task {
     SettleMaking(ServerId),
     /// Asks what became of partitions that a server was offered.
     Offers(ServerId),
+    /// Ends snapshots that a crash has left, and cuts whose time is over.
+    EndSnapshots(ServerId),
 }
 
 impl Task {
@@ -37,7 +39,8 @@ impl Task {
             | Task::Doubts(server)
             | Task::ConfirmNames(server)
             | Task::SettleMaking(server)
-            | Task::Offers(server) => server,
+            | Task::Offers(server)
+            | Task::EndSnapshots(server) => server,
         }
     }
 }

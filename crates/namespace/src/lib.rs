@@ -17,6 +17,7 @@
 //! | contents, as far as records depend on them | `records/open_files`; `contents/records` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
 //! | reading at one moment; changes between two moments | `records/view`, `records/changed` |
+//! | a tablet's part in snapshots of several servers | `records/moments` |
 //! | contents of files | `contents/files`, on `contents` and `contents/object` (the two kinds) |
 //! | contents in a bucket | `contents/chunks/mod.rs`; `cache`, `file`, `flush`, `collect` there |
 //! | searching | `search` (planner), `search/candidates` (ranges of indexes) |
@@ -94,7 +95,7 @@ pub use records::prepared::{
     Arrival, Arrived, Effect, IntentRecord, IntentRole, OwnedName, check_rename_names,
 };
 pub use records::range::{SplitDirectories, TabletRange};
-pub use records::tablet::{Tablet, open_table};
+pub use records::tablet::{Tablet, open_table, open_table_at};
 pub use records::view::ReadView;
 pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
 pub use records::{acl, attributes, inode, keys};
@@ -102,5 +103,5 @@ pub use search::candidates::{Candidates, Source};
 pub use search::{Found, NamedInode, Pace};
 pub use settings::{FORMAT, Settings, origin_of, table_of};
 pub use snapshot::past::{Past, PastFile};
-pub use snapshot::present::Present;
+pub use snapshot::present::{FileTree, Present};
 pub use snapshot::snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};

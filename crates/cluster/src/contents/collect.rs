@@ -28,6 +28,8 @@
 //! notes of all `contents/ended/` before it is used; the list of tables is read after step 1.
 //!
 //! Objects of files that are gone stay, and are counted (`Collected::left`).
+//!
+//! Objects that snapshots need stay in both cases (`snapshots`).
 
 use super::Operations;
 use super::objects::{self, Objects};
@@ -131,13 +133,15 @@ fn is_needed(
     }
 }
 
-/// Removes the objects that the notes of a table are about. Returns how many.
+/// Removes the objects that the notes of a table are about, unless one `is_needed` by a snapshot of
+/// other tables. Returns how many.
 pub(crate) fn collect_garbage(
     tablet: &Tablet,
     environment: &Environment,
     cache: &Arc<SstableCache>,
+    is_needed: &dyn Fn(ChunkId, ObjectId) -> canopy_namespace::Result<bool>,
 ) -> Result<u64> {
     let objects = Objects::new(environment.clone());
     let remove = |chunk, object| objects.remove(chunk, object);
-    Ok(tablet.collect_chunks(environment, cache, &remove)?)
+    Ok(tablet.collect_chunks(environment, cache, is_needed, &remove)?)
 }

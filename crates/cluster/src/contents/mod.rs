@@ -9,7 +9,10 @@
 //! | reading; holes | `reading` |
 //! | sending what was written | `flush` |
 //! | objects that nothing needs any more | `collect` |
+//! | a client without storage | `none` |
+//! | users whom servers check | `users` |
 //! | chunks in memory | `cache` |
+//! | contents as snapshots have them | `past` |
 //!
 //! Visibility of changes between clients (close-to-open, as with NFS):
 //!
@@ -31,13 +34,18 @@ mod extents;
 mod file;
 mod flush;
 mod known;
+mod none;
 mod objects;
+mod past;
 mod pending;
 mod reading;
+mod users;
 
 use cache::Cache;
-use canopy_model::Retry;
-use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
+use canopy_model::{Credentials, Retry, Wanted};
+use canopy_namespace::operation::{
+    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Read,
+};
 use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
     ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
@@ -47,8 +55,10 @@ use canopy_store::Environment;
 pub(crate) use collect::collect_garbage;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 use file::OpenFile;
+pub use none::NoStorage;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
+use past::PastFiles;
 use pending::Writers;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -101,6 +111,7 @@ impl Default for Memory {
 /// files go to storage. Calls come from any number of threads.
 pub struct ClusterNamespace {
     files: Arc<Files>,
+    past_files: PastFiles,
     settings: Settings,
     /// Ends the thread that sends what has waited long enough.
     ended: Option<Sender<()>>,
@@ -168,6 +179,7 @@ impl ClusterNamespace {
         let flusher = flusher.map_err(|source| Error::Io { what: "a thread".into(), source })?;
         Ok(ClusterNamespace {
             files,
+            past_files: PastFiles::default(),
             settings: settings.clone(),
             ended: Some(ended),
             flusher: Some(flusher),
@@ -193,6 +205,11 @@ impl ClusterNamespace {
             // A capability goes with what is written later.
             Operation::Change(Change::Sync(id) | Change::SetXattr { id, .. }) => {
                 files.find(*id).map_or(Ok(()), |file| files.flush(&file))?;
+                files.operations.execute_for(caller, operation)?
+            }
+            // What this client has written is in the snapshot.
+            Operation::Snapshots(OnSnapshots::Create(_)) => {
+                files.flush_where(0)?;
                 files.operations.execute_for(caller, operation)?
             }
             _ => files.operations.execute_for(caller, operation)?,
@@ -291,9 +308,10 @@ impl Files {
     }
 
     /// Reads what records have of a file, from a chunk on.
-    fn ask(&self, id: FileId, from: u64) -> Result<StoredContents> {
+    fn ask(&self, caller: Caller<'_>, id: FileId, from: u64) -> Result<StoredContents> {
         let part = ContentsPart { id, from, count_max: RECORDS };
-        match self.execute(&Operation::Read(Moment::Now, Read::Contents(part)))? {
+        let read = Operation::Read(Moment::Now, Read::Contents(part));
+        match self.operations.execute_for(caller, &read)? {
             Reply::Contents(stored) if stored.inode.id == id => Ok(stored),
             _ => Err(unfit()),
         }
@@ -310,7 +328,7 @@ impl Files {
                 }
                 state.version
             };
-            let stored = self.ask(file.id, from)?;
+            let stored = file.users.reading(|caller| self.ask(caller, file.id, from))?;
             let mut state = file.state.lock();
             if state.version == version {
                 state.learn(from, stored);
@@ -331,22 +349,29 @@ impl Files {
         }
     }
 
-    fn open_file(&self, id: FileId) -> Result<()> {
+    fn open_file(&self, user: Option<(&Credentials, Wanted)>, id: FileId) -> Result<()> {
         if let Some(entry) = self.open.lock().get_mut(&id) {
             entry.count += 1;
             entry.file.doubt();
+            if let Some((who, wanted)) = user {
+                entry.file.users.add(who, wanted);
+            }
         } else {
-            return self.add(OpenFile::new(self.ask(id, 0)?));
+            let caller = user.map_or(Caller::Trusted, |(who, _)| Caller::User(who));
+            return self.add(user, OpenFile::new(self.ask(caller, id, 0)?));
         }
         // A file that is opened is what its records have then.
         let loaded = self.opened(id).and_then(|file| self.ready(&file).map(drop));
         loaded.inspect_err(|_| self.forget(id))
     }
 
-    fn add(&self, file: OpenFile) -> Result<()> {
+    fn add(&self, user: Option<(&Credentials, Wanted)>, file: OpenFile) -> Result<()> {
         let mut open = self.open.lock();
         let entry = open.entry(file.id).or_insert_with(|| Entry { file: Arc::new(file), count: 0 });
         entry.count += 1;
+        if let Some((who, wanted)) = user {
+            entry.file.users.add(who, wanted);
+        }
         Ok(())
     }
 
@@ -483,7 +508,10 @@ impl Files {
         let Some(file) = self.find(id) else {
             return match self.operations.execute_for(caller, operation) {
                 Err(Error::Posix(Errno::AGAIN)) if set.size.is_some() => {
-                    let file = OpenFile::new(self.ask(id, 0)?);
+                    let file = OpenFile::new(self.ask(caller, id, 0)?);
+                    if let Caller::User(who) = caller {
+                        file.users.add(who, Wanted::READ_WRITE);
+                    }
                     self.set_length(caller, operation, &file)
                 }
                 done => done,
@@ -557,19 +585,24 @@ fn unfit() -> Error {
     crate::error::Error::Unfit.into()
 }
 
-/// Returns the error of what a cluster does not have so far.
-fn no_snapshots<T>() -> Result<T> {
-    Err(Errno::OPNOTSUPP.into())
-}
-
 impl FileContents for ClusterNamespace {
     fn open(&self, id: FileId) -> Result<()> {
-        self.files.open_file(id)
+        self.files.open_file(None, id)
+    }
+
+    fn open_for(&self, who: &Credentials, wanted: Wanted, id: FileId) -> Result<()> {
+        self.files.open_file(Some((who, wanted)), id)
     }
 
     fn open_new(&self, inode: &Inode) -> Result<()> {
         let (inode, small, chunks) = (inode.clone(), None, Vec::new());
-        self.files.add(OpenFile::new(StoredContents { inode, small, chunks, next: None }))
+        self.files.add(None, OpenFile::new(StoredContents { inode, small, chunks, next: None }))
+    }
+
+    fn open_new_for(&self, who: &Credentials, inode: &Inode) -> Result<()> {
+        let (inode, small, chunks) = (inode.clone(), None, Vec::new());
+        let file = OpenFile::new(StoredContents { inode, small, chunks, next: None });
+        self.files.add(Some((who, Wanted::READ_WRITE)), file)
     }
 
     fn close(&self, id: FileId) -> Result<()> {
@@ -641,7 +674,7 @@ impl FileContents for ClusterNamespace {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Returns 0: a cluster has no snapshots so far.
+    /// Returns 0: chunks never change, so none is copied for snapshots.
     fn bytes_to_copy(&self, _id: FileId) -> Result<u64> {
         Ok(0)
     }
@@ -650,21 +683,23 @@ impl FileContents for ClusterNamespace {
         Ok(())
     }
 
-    fn open_past_file(&self, _snapshot: u64, _id: FileId) -> Result<PastHandle> {
-        no_snapshots()
+    fn open_past_file(&self, snapshot: u64, id: FileId) -> Result<PastHandle> {
+        self.open_past(snapshot, id)
     }
 
-    fn past_bytes(&self, _handle: PastHandle) -> Result<u64> {
-        no_snapshots()
+    fn past_bytes(&self, handle: PastHandle) -> Result<u64> {
+        self.past_size(handle)
     }
 
-    fn read_past_at(&self, _handle: PastHandle, _offset: u64, _length: usize) -> Result<Vec<u8>> {
-        no_snapshots()
+    fn read_past_at(&self, handle: PastHandle, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.read_past(handle, offset, length)
     }
 
-    fn past_data_from(&self, _handle: PastHandle, _offset: u64) -> Result<u64> {
-        no_snapshots()
+    fn past_data_from(&self, handle: PastHandle, offset: u64) -> Result<u64> {
+        self.past_data(handle, offset)
     }
 
-    fn close_past_file(&self, _handle: PastHandle) {}
+    fn close_past_file(&self, handle: PastHandle) {
+        self.close_past(handle);
+    }
 }

@@ -32,14 +32,20 @@ impl Waits {
         Waits { next: PAUSE_MIN, since: None }
     }
 
+    /// Fails if the change has waited for too long.
+    pub(crate) fn check(&mut self, server: &Server, intent: IntentId) -> Result<()> {
+        let now = server.now();
+        let since = *self.since.get_or_insert(now);
+        match now.saturating_sub(since) >= WAIT_MAX {
+            true => Err(Error::InDoubt(intent)),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until something may have ended. Fails if that has lasted too long: a server is dead, say,
     /// and what it has decided is not known.
     pub(crate) fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
-        let now = server.now();
-        let since = *self.since.get_or_insert(now);
-        if now.saturating_sub(since) >= WAIT_MAX {
-            return Err(Error::InDoubt(intent));
-        }
+        self.check(server, intent)?;
         server.pause(self.next);
         self.next = (self.next * 2).min(PAUSE_MAX);
         Ok(())

@@ -519,4 +519,8 @@ impl Pace for Paced {
     fn pause(&self, longest: Duration) {
         self.scheduler.sleep_between(Duration::ZERO, longest);
     }
+
+    fn has_threads(&self) -> bool {
+        false
+    }
 }

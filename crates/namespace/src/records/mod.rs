@@ -16,6 +16,7 @@ pub mod inode;
 pub mod keys;
 pub(crate) mod listing;
 pub(crate) mod making;
+mod moments;
 pub(crate) mod moving;
 pub(crate) mod open_files;
 pub(crate) mod pending;

@@ -101,6 +101,20 @@ pub fn open_table(
     Ok(Arc::new(Table::open(environment, id, cache, options())?))
 }
 
+/// Opens a table of a namespace as it was at a checkpoint, to be read alone.
+///
+/// # Errors
+///
+/// Fails with `Store` if the table or the checkpoint is gone, and as storage does.
+pub fn open_table_at(
+    environment: &Environment,
+    id: TableId,
+    checkpoint: u64,
+    cache: Arc<SstableCache>,
+) -> Result<Arc<Table>> {
+    Ok(Arc::new(Table::open_at(environment, id, checkpoint, cache, options())?))
+}
+
 impl Tablet {
     /// Takes a table that is open, and that no other tablet has. `files` are the open files of the
     /// process. Before others use the tablet, [`remove_orphans`](Self::remove_orphans) does what a
@@ -175,6 +189,11 @@ impl Tablet {
     /// Returns the names that the tablet holds.
     pub fn range(&self) -> &TabletRange {
         &self.range
+    }
+
+    /// Returns the settings of the namespace, as the table has them.
+    pub fn settings(&self) -> Settings {
+        self.configured().settings.clone()
     }
 
     pub(crate) fn configured(&self) -> Arc<Configured> {
