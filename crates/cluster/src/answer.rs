@@ -134,7 +134,7 @@ impl Server {
             return self.hold_made(sender.session, reply);
         }
         let Target::File(id) = operation.target() else { return Ok(()) };
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         match self.tablet.half_state(id)?.is_pending {
             true => self.push_attributes(peers, id),
             false => Ok(()),
@@ -287,21 +287,30 @@ impl Server {
                 servers: self.layout.server_count(),
             });
         }
-        self.change_half(peers, id, || self.tablet.execute_for(caller, operation))
+        let change = || self.tablet.execute_for(caller, operation);
+        self.change_half(peers, id, sets_times(operation), change)
     }
 
-    /// Changes attributes of a directory whose home is here.
+    /// Changes attributes of a directory whose home is here: also its times, or others alone.
     pub(crate) fn change_half<T>(
         &self,
         peers: &dyn Peers,
         id: FileId,
+        sets_times: bool,
         change: impl FnOnce() -> canopy_namespace::Result<T>,
     ) -> Result<T> {
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         let (is_split, changed) = self.with_directory(id, |is_split| {
-            let version = self.tablet.half_state(id)?.version + 1;
-            self.tablet.put_half_state(id, HalfState { version, is_pending: is_split })?;
-            Ok((is_split, change()))
+            let before = self.tablet.half_state(id)?;
+            let version = before.version + 1;
+            let times = if sets_times { version } else { before.times };
+            let state = HalfState { version, is_pending: is_split, times };
+            self.tablet.put_half_state(id, state)?;
+            let changed = change();
+            if changed.is_err() {
+                self.tablet.put_half_state(id, HalfState { times: before.times, ..state })?;
+            }
+            Ok((is_split, changed))
         })?;
         if is_split {
             self.push_attributes(peers, id)?;
@@ -314,9 +323,10 @@ impl Server {
         if caller.user().is_some() {
             return Err(canopy_namespace::Error::from(Errno::PERM).into());
         }
-        let _one = self.attributes.lock();
-        let version = self.tablet.half_state(id)?.version + 1;
-        self.tablet.put_half_state(id, HalfState { version, is_pending: true })?;
+        let _one = self.lock_attributes();
+        let before = self.tablet.half_state(id)?;
+        let version = before.version + 1;
+        self.tablet.put_half_state(id, HalfState { version, is_pending: true, ..before })?;
         self.push_attributes(peers, id)?;
         Ok(Response::Done(true))
     }
@@ -324,7 +334,8 @@ impl Server {
     /// Gives all servers that may have partitions of a directory its attributes.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
-        let state = HalfState { version: half.version, is_pending: false };
+        let DirectoryHalf { version, times, .. } = half;
+        let state = HalfState { version, is_pending: false, times };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
         let (mut server, mut servers) = (0, self.layout.server_count());
         while server < servers {
@@ -358,6 +369,13 @@ impl Server {
     fn part(&self, id: FileId) -> Result<Response> {
         let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
+        // A crash must not take back times that somebody has read.
+        match self.tablet.flush_inode(id) {
+            Err(error) if ![Errno::NOSPC, Errno::DQUOT].contains(&error.errno()) => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
         let inode = match self.tablet.inode(id) {
             Ok(inode) => Some(inode),
             Err(error) if error.errno() == Errno::NOENT => None,
@@ -445,6 +463,16 @@ impl Server {
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
         Ok(Response::Servers(self.layout.server_count()))
+    }
+}
+
+/// Returns whether an operation sets times.
+fn sets_times(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Change(Change::SetAttributes { set, .. }) => {
+            set.mtime.is_some() || set.atime.is_some()
+        }
+        _ => false,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::held::Held;
 use crate::holds::makes_held;
 use crate::layout::KnownDirectory;
 use crate::message::{Partitions, Request, Response, Sender, SessionId};
+use crate::pace::{Pace, system_pace};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
 use crate::snapshots::Pasts;
@@ -24,11 +25,13 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Directories and files of which a client remembers where they are.
 const REMEMBERED: usize = 1 << 16;
+
+/// Entries of a listing for which there is room at first.
+const LISTED: u32 = 1 << 10;
 
 /// A name leads to a file that is gone at most this often, one after the other.
 const GONE_MAX: u32 = 1 << 10;
@@ -57,6 +60,7 @@ pub struct Client {
     pub(crate) held: Held,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
+    pace: Arc<dyn Pace>,
     maps: Mutex<HashMap<FileId, KnownDirectory>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
@@ -81,6 +85,7 @@ impl Client {
             slots: Slots::new(),
             held: Held::default(),
             patience: PATIENCE,
+            pace: system_pace(),
             peers,
             own: None,
             maps: Mutex::default(),
@@ -97,8 +102,8 @@ impl Client {
     /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
     pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
         let past = Client::new(as_past(self.peers.clone()), self.session);
-        let own = self.own.clone();
-        Client { patience: self.patience, own, is_past: true, ..past }
+        let (own, pace) = (self.own.clone(), self.pace.clone());
+        Client { patience: self.patience, own, pace, is_past: true, ..past }
     }
 
     /// Returns whether this is a client of a snapshot.
@@ -113,6 +118,12 @@ impl Client {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Client { patience, ..self }
+    }
+
+    /// Returns the client with another time and another way to wait.
+    #[must_use]
+    pub fn with_pace(self, pace: Arc<dyn Pace>) -> Self {
+        Client { pace, ..self }
     }
 
     /// Returns the client with a user of its own, for one that servers do not trust: requests of nobody
@@ -226,7 +237,7 @@ impl Client {
     /// Returns the inode of a file with several names, from its home; none if it is gone.
     fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
         let request = Request::Execute(Operation::Read(Moment::Now, Read::Inode(id)));
-        match self.peers.ask(self.home(id)?, self.reader(caller), &request) {
+        match self.ask(self.home(id)?, self.reader(caller), &request) {
             Ok(Response::Reply(Reply::Inode(inode))) => Ok(Some(inode)),
             Err(Error::Elsewhere { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -378,11 +389,12 @@ impl Client {
         loop {
             match self.peers.ask(server, sender, request) {
                 Err(error) if error.is_passing() => {
-                    let since: &mut Instant = since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= self.patience {
+                    let now = self.pace.now();
+                    let since = *since.get_or_insert(now);
+                    if now.saturating_sub(since) >= self.patience {
                         return Err(error);
                     }
-                    thread::sleep(pause);
+                    self.pace.pause(pause);
                     pause = PAUSE_MAX.min(pause * 2);
                 }
                 reply => {
@@ -429,6 +441,11 @@ impl Client {
             Response::Reply(reply) => Ok(reply),
             _ => Err(Error::Unfit),
         }
+    }
+
+    /// Returns whether threads may be started.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.pace.has_threads()
     }
 
     /// Asks a server once.
@@ -529,30 +546,41 @@ impl Client {
         }
     }
 
-    /// Returns entries of one partition behind a cookie, at least one unless there are none in all
-    /// that follow.
-    fn list(&self, caller: Caller<'_>, mut page: Page<'_>) -> Result<Reply> {
+    /// Returns entries behind a cookie: as many as are asked for, unless there are fewer. They may be of
+    /// several partitions.
+    fn list(&self, caller: Caller<'_>, page: Page<'_>) -> Result<Reply> {
+        let Page { directory, mut after, count_max, .. } = page;
+        let mut name = page.name.map(<[u8]>::to_vec);
+        let mut complete = Entries::with_capacity(count_max.min(LISTED) as usize);
         loop {
-            let (directory, hash) = (page.directory, hash_after(page.after));
-            let listed = self.at(caller, directory, hash, &Request::List(page))?;
+            let count = (complete.count() as u32).min(count_max);
+            let count_max = count_max - count;
+            let page = Page { directory, after, name: name.as_deref(), count_max };
+            let listed = self.at(caller, directory, hash_after(after), &Request::List(page))?;
             let Response::Listed(entries, end) = listed else { return Err(Error::Unfit) };
-            match end.checked_add(1) {
-                Some(next) if entries.count() == 0 => {
-                    page = Page { after: cookie_before(next), name: None, ..page };
-                }
-                _ => return self.complete(caller, directory, &entries).map(Reply::Entries),
+            self.complete(caller, directory, &entries, &mut complete)?;
+            let is_partition_over = entries.count() < count_max as usize;
+            if complete.count() as u32 >= count + count_max {
+                return Ok(Reply::Entries(complete));
             }
+            (after, name) = match entries.iter().last() {
+                Some(last) if !is_partition_over => (last.cookie, Some(last.name.to_vec())),
+                _ => match end.checked_add(1) {
+                    Some(next) => (cookie_before(next), None),
+                    None => return Ok(Reply::Entries(complete)),
+                },
+            };
         }
     }
 
-    /// Returns entries with the attributes of directories, which lie elsewhere.
+    /// Adds listed entries with the attributes of directories, which lie elsewhere.
     fn complete(
         &self,
         caller: Caller<'_>,
         directory: FileId,
         entries: &Entries,
-    ) -> Result<Entries> {
-        let mut complete = Entries::with_capacity(entries.count());
+        complete: &mut Entries,
+    ) -> Result<()> {
         for mut entry in entries.iter() {
             let name = EntryName::new(directory, entry.name);
             let whole;
@@ -575,7 +603,7 @@ impl Client {
             }
             complete.push(entry);
         }
-        Ok(complete)
+        Ok(())
     }
 
     /// Returns the file of a listed name, which had several. If it is gone, the name may have another

@@ -290,6 +290,17 @@ pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Re
     Ok(holds_more)
 }
 
+/// Has a receiver ask about all that it was offered, and removes what it does not get.
+pub(crate) fn ask_all(receiver: &Server, peers: &dyn Peers) -> Result<()> {
+    for directory in receiver.directories() {
+        if receiver.has_offers(Some(directory)) {
+            ask(receiver, peers, directory)?;
+            remove_remains(receiver, directory, &mut |_: Step| true)?;
+        }
+    }
+    Ok(())
+}
+
 /// Does what a crash of a server has left undone: it repeats what it gave, asks about offers, and
 /// removes what has to go. No hand-over of this server runs. Returns whether nothing is left.
 ///

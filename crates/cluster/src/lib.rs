@@ -16,6 +16,7 @@
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | when partitions split; numbers of entries | `growth`, `tally` |
+//! | time and waiting, which a simulation decides | `pace` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
@@ -67,6 +68,7 @@ pub mod membership;
 mod message;
 mod namespace;
 mod node;
+mod pace;
 mod peers;
 mod placements;
 mod process;
@@ -100,6 +102,7 @@ pub use message::{
     Response, Sender, ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
+pub use pace::Pace;
 pub use peers::Peers;
 pub use process::Process;
 pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};

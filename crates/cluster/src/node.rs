@@ -307,7 +307,7 @@ impl Inner {
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
                 Envelope::Request { server, .. } => {
-                    touched.entry(*server).or_insert(Ok(()));
+                    touched.entry(*server).or_insert_with(|| self.process.epoch_of(*server));
                     let executed = self.execute(peer, &envelope, is_alone);
                     if let Err(Error::Short(..)) = executed
                         && !is_alone
@@ -326,9 +326,11 @@ impl Inner {
             };
             done.push((call, server, answer));
         }
-        for (server, outcome) in &mut touched {
-            *outcome = self.make_durable(*server);
-        }
+        let make_durable = |(server, epoch): (ServerId, Result<u64>)| {
+            (server, epoch.and_then(|epoch| self.make_durable(server, epoch)))
+        };
+        let touched: BTreeMap<ServerId, Result<()>> =
+            touched.into_iter().map(make_durable).collect();
         let mut replies = Replies::default();
         for (call, server, answer) in done {
             let failed = server.and_then(|server| touched.get(&server)?.as_ref().err());
@@ -361,9 +363,10 @@ impl Inner {
         answer.map_err(|error| self.without_loss(*server, error))
     }
 
-    /// Makes what a server has executed outlast a crash. What is read from it is durable, too, then.
-    fn make_durable(&self, server: ServerId) -> Result<()> {
-        let synced = self.process.sync_server(server);
+    /// Makes what a server has executed in an epoch outlast a crash. What is read from it is durable,
+    /// too, then.
+    fn make_durable(&self, server: ServerId, epoch: u64) -> Result<()> {
+        let synced = self.process.sync_epoch(server, epoch);
         synced.map_err(|error| self.without_loss(server, error))?;
         match self.membership() {
             Some(membership) if membership.may_answer(server) => Ok(()),
@@ -371,11 +374,12 @@ impl Inner {
         }
     }
 
-    /// Returns the error for a sender. If another process has the table of a server, that one answers.
+    /// Returns the error for a sender. If another process has the table of a server, that one answers. A
+    /// table that has failed, since storage did not answer, is opened again.
     fn without_loss(&self, server: ServerId, error: Error) -> Error {
         match &error {
             Error::Namespace(canopy_namespace::Error::Store(store))
-                if store.kind() == ErrorKind::Taken =>
+                if store.kind() == ErrorKind::Taken || self.process.has_failed(server) =>
             {
                 if let Some(membership) = self.membership() {
                     membership.lost(server);

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
+use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quotas::{ShareReply, ShareStep};
 use crate::server::Server;
@@ -35,6 +36,10 @@ const CACHE_BYTES: u64 = 256 << 20;
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time after which a server asks again about partitions that it was offered. A giver whose table
+/// another process has opened may have sent them, and nobody gives them then.
+const OFFER_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
     environment: Environment,
@@ -52,8 +57,10 @@ pub struct Process {
     past_servers: PastServers,
     /// Reads on behalf of servers here, wherever what they need is.
     client: Client,
-    /// Held by who does what is due.
-    ticking: Mutex<()>,
+    /// Time and waiting of a simulation, if there is one.
+    pace: Option<Arc<dyn Pace>>,
+    /// Held by who does what is due: the moment when servers last asked about offers.
+    ticking: Mutex<Duration>,
 }
 
 impl Process {
@@ -82,9 +89,47 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
+        let process = Self::build(environment, clock, sessions, others, None)?;
+        process.tasks.start(&process, Self::work)?;
+        sessions::start_ticking(&process)?;
+        Ok(process)
+    }
+
+    /// Like `with_sessions`, in a simulation: no thread is started. The caller does the work beside
+    /// requests by [`work_once`](Self::work_once) and [`tick`](Self::tick), and `pace` decides who
+    /// waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn simulated(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+        pace: Arc<dyn Pace>,
+    ) -> Result<Arc<Self>> {
+        Self::build(environment, clock, sessions, others, Some(pace))
+    }
+
+    fn build(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+        pace: Option<Arc<dyn Pace>>,
+    ) -> Result<Arc<Self>> {
         let layout = Arc::new(Layout::open(environment.storage.clone())?);
-        let process = Arc::new_cyclic(|me| Process {
-            client: Client::new(Arc::new(Own(me.clone(), layout.clone())), SessionId(0)),
+        let pace_of_client = pace.clone();
+        let client = |peers: Own| {
+            let client = Client::new(Arc::new(peers), SessionId(0));
+            match pace_of_client {
+                Some(pace) => client.with_pace(pace),
+                None => client,
+            }
+        };
+        Ok(Arc::new_cyclic(|me| Process {
+            client: client(Own(me.clone(), layout.clone())),
             past_servers: PastServers::default(),
             environment: environment.clone(),
             clock: clock.clone(),
@@ -95,11 +140,9 @@ impl Process {
             tasks: Tasks::default(),
             failure: Mutex::default(),
             sessions,
-            ticking: Mutex::new(()),
-        });
-        process.tasks.start(&process, Self::work)?;
-        sessions::start_ticking(&process)?;
-        Ok(process)
+            pace,
+            ticking: Mutex::default(),
+        }))
     }
 
     /// Returns a process that runs all servers, and has done what a crash has left undone.
@@ -166,7 +209,8 @@ impl Process {
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
-        Server::new(id, tablet, self.layout.clone(), self.sessions.clone())
+        let (sessions, pace) = (self.sessions.clone(), self.pace.clone());
+        Server::new(id, tablet, self.layout.clone(), sessions, pace)
     }
 
     /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
@@ -319,6 +363,31 @@ impl Process {
         Ok(self.server(server)?.tablet.table().sync()?)
     }
 
+    /// Returns the epoch of the table of a server that runs here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here.
+    pub fn epoch_of(&self, server: ServerId) -> Result<u64> {
+        Ok(self.server(server)?.epoch())
+    }
+
+    /// Like `sync_server`, for changes that were made in an epoch of the table. Whether a change
+    /// outlasts a crash is only known to the owner of the table that has made it: the server may have
+    /// been stopped and started again since.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here, or has another epoch, and as the
+    /// table does.
+    pub fn sync_epoch(&self, server: ServerId, epoch: u64) -> Result<()> {
+        let running = self.server(server)?;
+        match running.epoch() == epoch {
+            true => Ok(running.tablet.table().sync()?),
+            false => Err(Error::NotRunning(server)),
+        }
+    }
+
     /// Counts the entry of a change.
     fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
         let by = match change {
@@ -333,6 +402,16 @@ impl Process {
             self.tasks.add(Task::ConfirmNames(server.id));
         }
         server.count(directory, hash, by)
+    }
+
+    /// Does a piece of work beside requests, in a simulation; with `retries` also one that has failed.
+    /// Returns whether there was any.
+    pub fn work_once(&self, retries: bool) -> bool {
+        let Some(task) = self.tasks.take(retries) else { return false };
+        if self.work(task) {
+            self.tasks.fail(task);
+        }
+        true
     }
 
     /// Does a piece of work beside requests. Returns whether it has to be done again later.
@@ -361,10 +440,15 @@ impl Process {
                 .server(server)
                 .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
                 .map(|_| true),
+            Task::Offers(server) => self
+                .server(server)
+                .and_then(|server| handover::ask_all(&server, self))
+                .map(|()| true),
         };
         match done {
             Ok(is_done) => !is_done,
-            Err(Error::NotRunning(_)) => false,
+            // Another server that does not run may do so later.
+            Err(Error::NotRunning(server)) if Some(server) == task.server() => false,
             // The entry that made a partition too large is there, whatever becomes of the split.
             Err(Error::Stopped(_)) => matches!(task, Task::Recover(_)),
             Err(error) => {
@@ -407,7 +491,12 @@ impl Process {
     /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
     /// it a few times in a second.
     pub fn tick(&self) {
-        let _one = self.ticking.lock();
+        let mut asked = self.ticking.lock();
+        let now = (self.sessions.clock)();
+        let asks = now.saturating_sub(*asked) >= OFFER_PATIENCE;
+        if asks {
+            *asked = now;
+        }
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
@@ -425,6 +514,9 @@ impl Process {
             }
             if server.has_reviews() {
                 self.tasks.add(Task::ReviewLimits(id));
+            }
+            if asks && server.has_offers(None) {
+                self.tasks.add(Task::Offers(id));
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));
@@ -580,6 +672,12 @@ impl Process {
     /// Waits until no work beside requests is left, but for what has to be tried again.
     pub fn settle(&self) {
         self.tasks.settle();
+    }
+
+    /// Returns whether the table of a server that runs here takes no changes any more: another process
+    /// has it, or storage has failed.
+    pub fn has_failed(&self, server: ServerId) -> bool {
+        self.server(server).is_ok_and(|server| server.tablet.table().has_ended())
     }
 
     /// Returns the last failure of work beside requests, once.

@@ -8,6 +8,7 @@ use crate::intents::{Intents, LockKey};
 use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
+use crate::pace::{Pace, system_pace};
 use crate::quotas::ServerQuotas;
 use crate::searching::Arrivals;
 use crate::sessions::{SessionSettings, Sessions};
@@ -21,7 +22,7 @@ use canopy_namespace::{
 use canopy_partition::{
     Answer, Attempt, Holding, Holdings, PartitionId, Placement, ServerId, SplitHistory,
 };
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -31,13 +32,16 @@ use std::time::Duration;
 /// Directories whose partitions a server remembers for its intents.
 const MAPS: usize = 1 << 14;
 
+/// Time until a simulated thread looks again for the end of something.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A logical server of this process.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) tablet: Tablet,
     pub(crate) layout: Arc<Layout>,
     /// Held by changes of attributes of directories, which several servers get.
-    pub(crate) attributes: Mutex<()>,
+    attributes: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
     /// Directories that are being made.
@@ -55,6 +59,9 @@ pub(crate) struct Server {
     /// Locked by changes that wait for the end of a hand-over, or of an intent.
     waiting: Mutex<()>,
     ended: Condvar,
+    /// Time, and whether a simulation decides who waits.
+    pace: Arc<dyn Pace>,
+    is_simulated: bool,
     /// Held by whoever makes a part of an intent.
     pub(crate) ending: Mutex<()>,
     /// Partitions of directories whose names intents of this server concern, as far as they are known.
@@ -102,6 +109,7 @@ impl Server {
         tablet: Tablet,
         layout: Arc<Layout>,
         settings: SessionSettings,
+        pace: Option<Arc<dyn Pace>>,
     ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
@@ -156,6 +164,8 @@ impl Server {
             state: RwLock::new(state),
             waiting: Mutex::new(()),
             ended: Condvar::new(),
+            is_simulated: pace.is_some(),
+            pace: pace.unwrap_or_else(system_pace),
             ending: Mutex::new(()),
             maps: Mutex::default(),
         })
@@ -304,8 +314,27 @@ impl Server {
 
     /// Waits until something may have ended that a change waits for, and not longer than this.
     pub(crate) fn pause(&self, longest: Duration) {
+        if self.is_simulated {
+            return self.pace.pause(longest);
+        }
         let mut waiting = self.waiting.lock();
         self.ended.wait_for(&mut waiting, longest);
+    }
+
+    /// Returns the time since some moment.
+    pub(crate) fn now(&self) -> Duration {
+        self.pace.now()
+    }
+
+    /// Has nobody else change attributes of directories until the result is dropped.
+    pub(crate) fn lock_attributes(&self) -> MutexGuard<'_, ()> {
+        while self.is_simulated {
+            match self.attributes.try_lock() {
+                Some(locked) => return locked,
+                None => self.pause(PAUSE),
+            }
+        }
+        self.attributes.lock()
     }
 
     /// Has changes go on that wait for the end of something.
@@ -373,6 +402,11 @@ impl Server {
             match &state.moving {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
+            }
+            if self.is_simulated {
+                drop(state);
+                self.pause(PAUSE);
+                continue;
             }
             let mut waiting = self.waiting.lock();
             drop(state);
@@ -564,11 +598,13 @@ impl Server {
         self.directories_that(|_| true)
     }
 
-    /// Returns the directories whose partitions here meet a condition.
+    /// Returns the directories whose partitions here meet a condition, in order.
     pub(crate) fn directories_that(&self, is_one: impl Fn(&Holdings) -> bool) -> Vec<FileId> {
         let state = self.state.read();
         let chosen = state.directories.iter().filter(|(_, holdings)| is_one(holdings));
-        chosen.map(|(directory, _)| *directory).collect()
+        let mut directories = Vec::from_iter(chosen.map(|(directory, _)| *directory));
+        directories.sort_unstable();
+        directories
     }
 }
 

@@ -69,6 +69,8 @@ pub struct DirectoryHalf {
     pub acls: Vec<(Vec<u8>, Vec<u8>)>,
     /// Counts the changes. Newer attributes replace older ones.
     pub version: u64,
+    /// The version in which times were set. Otherwise each tablet has its own, and the newest count.
+    pub times: u64,
 }
 
 /// State of the attributes of a directory in one tablet.
@@ -78,6 +80,8 @@ pub struct HalfState {
     pub version: u64,
     /// Whether other tablets may have older ones.
     pub is_pending: bool,
+    /// The version in which times were set.
+    pub times: u64,
 }
 
 /// A directory that is to be made, and its name.
@@ -464,7 +468,7 @@ impl Tablet {
         Ok(NewDirectory {
             parent: name.directory,
             name: name.name.to_vec(),
-            half: DirectoryHalf { inode, acls: acls.collect(), version: 0 },
+            half: DirectoryHalf { inode, acls: acls.collect(), version: 0, times: 0 },
         })
     }
 
@@ -566,7 +570,8 @@ impl Tablet {
                 acls.push((acl.as_bytes().to_vec(), value));
             }
         }
-        Ok(DirectoryHalf { inode, acls, version: self.half_state(id)?.version })
+        let HalfState { version, times, .. } = self.half_state(id)?;
+        Ok(DirectoryHalf { inode, acls, version, times })
     }
 
     /// Returns the state of the attributes of a directory that several tablets have.
@@ -605,11 +610,12 @@ impl Tablet {
         let id = half.inode.id;
         let place = content_half(id);
         let before = self.record(&place)?;
-        let known = self.half_state(id)?.version;
+        let state = self.half_state(id)?;
         // The home has the newest ones. Attributes of version 0 never changed, but a table that was
         // added has no root's.
         let is_home = before.as_ref().is_some_and(|before| !before.has(flag::FURTHER));
-        let is_newer = known > half.version || known == half.version && known > 0;
+        let is_newer =
+            state.version > half.version || state.version == half.version && state.version > 0;
         if is_home || before.is_some() && is_newer {
             return Ok(());
         }
@@ -618,6 +624,9 @@ impl Tablet {
         if let Some(before) = &before {
             let mut newest = before.clone();
             self.overlay(&mut newest);
+            if half.times > state.times {
+                (newest.mtime_ns, newest.atime_ns) = (inode.mtime_ns, inode.atime_ns);
+            }
             inode = Inode {
                 nlink: before.nlink,
                 mtime_ns: newest.mtime_ns,
@@ -631,7 +640,8 @@ impl Tablet {
             batch.delete(Space::Xattrs.of(id, acl.as_bytes()).as_ref())?;
         }
         put_acls(&mut batch, id, &half.acls)?;
-        put_half_state(&mut batch, id, HalfState { version: half.version, is_pending: false })?;
+        let DirectoryHalf { version, times, .. } = *half;
+        put_half_state(&mut batch, id, HalfState { version, is_pending: false, times })?;
         self.write_inode_uncounted(&mut batch, &place, before.as_ref(), &inode)?;
         self.table.write(&batch, Durability::Durable)?;
         self.forget_pending(id);
