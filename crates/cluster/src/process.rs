@@ -398,7 +398,7 @@ impl Process {
     pub fn collect(&self) -> Result<u64> {
         let mut removed = 0;
         for id in self.running() {
-            let server = self.server(id)?;
+            let Ok(server) = self.server(id) else { continue };
             removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
         }
         Ok(removed)
