@@ -203,7 +203,8 @@ fn start_collecting(inner: &Arc<Inner>) -> Result<()> {
         loop {
             std::thread::sleep(COLLECT_EVERY);
             let Some(inner) = inner.upgrade() else { return };
-            let failed = inner.process.collect().err();
+            // Another process may have taken a server over.
+            let failed = inner.process.collect().err().filter(|error| !error.is_passing());
             let failed = failed.map(|error| error.to_string()).unwrap_or_default();
             if !failed.is_empty() && failed != told {
                 tracing::warn!("cannot remove chunks that nothing needs: {failed}");

@@ -614,7 +614,7 @@ impl Process {
     pub fn collect(&self) -> Result<u64> {
         let mut removed = 0;
         for id in self.running() {
-            let server = self.server(id)?;
+            let Ok(server) = self.server(id) else { continue };
             // Server 0 is asked once, after the notes are in the table.
             let known = OnceCell::new();
             let is_needed = |chunk, object| {

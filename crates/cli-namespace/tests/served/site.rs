@@ -88,12 +88,7 @@ impl Site {
 
     /// Starts a process and waits until it serves.
     pub fn start(&mut self) {
-        self.start_at("127.0.0.1:0");
-    }
-
-    /// Starts a process at an address.
-    pub fn start_at(&mut self, address: &str) {
-        let words = ["start", "@", "--listen", address, "--lease", "0.5"];
+        let words = ["start", "@", "--listen", "127.0.0.1:0", "--lease", "0.5"];
         let mut command = self.cluster_command(&words);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
