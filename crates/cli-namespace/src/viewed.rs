@@ -199,8 +199,13 @@ impl Viewed {
         let (id, _) = canopy_store::checkpoint(&environment, table, Some(CHECKPOINT_MS))?;
         // Whatever happens from here on, it is let go.
         let checkpoints = vec![(table, id)];
-        let kept =
-            HeldCheckpoint { environment: environment.clone(), checkpoints, kept_ms, stays: false };
+        let kept = HeldCheckpoint {
+            environment: environment.clone(),
+            checkpoints,
+            kept_ms,
+            stays: false,
+            served: None,
+        };
         let view = ReadView::of_table(&environment, Some(id))?;
         Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
     }
