@@ -85,8 +85,9 @@ impl Server {
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
             // The process does this.
-            Request::Split(..) => Err(Error::Unfit),
+            Request::Split(..) | Request::AwaitLocks => Err(Error::Unfit),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
+            Request::Lock(request) => self.answer_lock(sender, request),
         };
         response.map(|response| Answered { response, is_first: true })
     }

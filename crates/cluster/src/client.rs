@@ -5,12 +5,13 @@ use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
 use crate::layout::placement;
+use crate::locks::ClientLocks;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
+    Access, Caller, Change, Entries, FileLocks, Moment, Operation, Page, Read, Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
@@ -51,6 +52,7 @@ pub struct Client {
     session: SessionId,
     slots: Slots,
     pub(crate) held: Held,
+    pub(crate) locks: ClientLocks,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
     maps: Mutex<HashMap<FileId, DirectoryMap>>,
@@ -70,6 +72,7 @@ impl Client {
             session,
             slots: Slots::new(),
             held: Held::default(),
+            locks: ClientLocks::default(),
             patience: PATIENCE,
             policy: peers.policy(),
             peers,
@@ -512,5 +515,13 @@ impl Operations for Client {
         operation: &Operation<'_>,
     ) -> canopy_namespace::Result<Reply> {
         Ok(Client::execute_for(self, caller, operation)?)
+    }
+
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        Some(self)
+    }
+
+    fn check_locks(&self, id: FileId) -> canopy_namespace::Result<()> {
+        Ok(Client::check_locks(self, id)?)
     }
 }

@@ -11,11 +11,13 @@
 //! | an operation at its server; directories | `answer`, `making` |
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | files that stay without a name | `holds` (server), `held` (client) |
+//! | locks of programs: flock, fcntl | `locks` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
+//! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | processes, and which of them runs each server | `membership` |
@@ -42,11 +44,13 @@ mod envelope;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handles;
 mod handover;
 mod held;
 mod holds;
 mod intents;
 mod layout;
+mod locks;
 mod making;
 pub mod membership;
 mod message;
@@ -69,7 +73,9 @@ pub use contents::ClusterNamespace;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
+pub use holds::MovedHold;
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
+pub use locks::{LockAsk, LockReply, LockRequest};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,

@@ -4,9 +4,11 @@
 //! so no two servers wait for each other, however few threads they have.
 
 use crate::error::Error;
+use crate::holds::MovedHold;
 use crate::intents::{Part, Seen};
+use crate::locks::{LockReply, LockRequest};
 use canopy_model::Credentials;
-use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::operation::{Caller, Entries, Hold, LockOwner, Operation, Page, Target};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
     Reply,
@@ -75,6 +77,10 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Asks about locks on a file that the session holds, and changes them.
+    Lock(LockRequest),
+    /// Returns the session's waiting locks whose turn it is. Waits for one up to a second.
+    AwaitLocks,
 }
 
 /// Something that only servers ask each other.
@@ -165,7 +171,7 @@ pub enum MoveStep<'a> {
     /// To the receiver: changes that were executed, which clients may send again.
     Executed(Cow<'a, [ExecutedRecord]>),
     /// To the receiver: files that arrive and are held, with the sessions and tickets.
-    Holds(Vec<(SessionId, FileId, u64)>),
+    Holds(Vec<MovedHold>),
     /// To the receiver: all entries were sent, as many as this.
     Complete(u64),
     /// To the receiver: the partition is its own.
@@ -205,6 +211,10 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// The reply to a request about locks.
+    Lock(LockReply),
+    /// Files and owners of locks that may be set now.
+    Turns(Vec<(FileId, LockOwner)>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.

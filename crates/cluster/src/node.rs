@@ -4,6 +4,7 @@
 
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
+use crate::handles::{HandleKey, Owner, marked};
 use crate::membership::{
     ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
 };
@@ -20,7 +21,7 @@ use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_partition::ServerId;
-use canopy_store::Environment;
+use canopy_store::{Environment, Random};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -76,6 +77,8 @@ struct Inner {
     process: Arc<Process>,
     others: Arc<Remote>,
     rights: Rights,
+    key: HandleKey,
+    random: Arc<dyn Random>,
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
     servers: Workers<Peer>,
@@ -102,10 +105,13 @@ impl Node {
         let others = Remote::new(&[], settings.to_others.clone(), Patience::SERVER, nowhere)?;
         let others = Arc::new(others);
         let process = Process::new(environment, clock, Some(others.clone()))?;
+        let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
             rights: Rights::default(),
+            key,
+            random: environment.random.clone(),
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
@@ -244,7 +250,9 @@ impl Service for Inner {
 fn is_of_server(body: &[u8]) -> bool {
     matches!(
         postcard::from_bytes(body),
-        Ok(Envelope::Route | Envelope::Request { request: Request::OfServer(_), .. })
+        Ok(Envelope::Route
+            | Envelope::Session
+            | Envelope::Request { request: Request::OfServer(_), .. })
     )
 }
 
@@ -272,14 +280,21 @@ impl Inner {
             }
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
+                Envelope::Session => {
+                    Answer::Session(self.key.session(Owner::of(peer), self.random.next_u64()))
+                }
                 Envelope::Request { server, .. } => {
                     touched.entry(*server).or_insert(Ok(()));
-                    Answer::Of(self.execute(peer, &envelope).map_err(|error| (&error).into()))
+                    match self.execute(peer, &envelope) {
+                        Ok((response, Some(marks))) => Answer::Marked(response, marks),
+                        Ok((response, None)) => Answer::Of(Ok(response)),
+                        Err(error) => Answer::Of(Err((&error).into())),
+                    }
                 }
             };
             let server = match envelope {
                 Envelope::Request { server, .. } => Some(server),
-                Envelope::Route => None,
+                Envelope::Route | Envelope::Session => None,
             };
             done.push((call, server, answer));
         }
@@ -294,22 +309,31 @@ impl Inner {
         }
     }
 
-    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>) -> Result<Response> {
-        let Envelope::Request { server, claim, session, number, request } = envelope else {
+    /// Executes a request. Returns the marks of the ids in the response, if the caller needs some.
+    fn execute(
+        &self,
+        peer: &Peer,
+        envelope: &Envelope<'_>,
+    ) -> Result<(Response, Option<Vec<u64>>)> {
+        let Envelope::Request { server, claim, session, number, marks, request } = envelope else {
             return Err(Error::Unfit);
         };
         let (session, number) = (*session, *number);
-        let answer = match self.rights.caller(peer, claim)? {
-            Allowed::Server => {
-                let sender = Sender { caller: Caller::Trusted, session, number };
-                self.process.answer(*server, sender, request)
-            }
-            Allowed::User(who) => {
-                let sender = Sender { caller: Caller::User(&who), session, number };
-                self.process.answer(*server, sender, request)
-            }
+        if !self.rights.may_be_server(peer) {
+            self.key.check_session(session, Owner::of(peer))?;
+        }
+        let allowed = self.rights.caller(peer, claim)?;
+        let caller = match &allowed {
+            Allowed::Server => Caller::Trusted,
+            Allowed::User(who) => Caller::User(who),
         };
-        answer.map_err(|error| self.without_loss(*server, error))
+        let who = marked(caller);
+        who.map_or(Ok(()), |who| self.key.check(who, request, marks))?;
+        let sender = Sender { caller, session, number };
+        let answer = self.process.answer(*server, sender, request);
+        let response = answer.map_err(|error| self.without_loss(*server, error))?;
+        let marks = who.map(|who| self.key.marks(who, &response));
+        Ok((response, marks))
     }
 
     /// Makes what a server has executed outlast a crash. What is read from it is durable, too, then.
@@ -343,7 +367,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     use canopy_namespace::inode::{TYPE_MASK, file_type};
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
-        Envelope::Request { request: Request::Split(..), .. } => return true,
+        Envelope::Request { request: Request::Split(..) | Request::AwaitLocks, .. } => return true,
         _ => return false,
     };
     match operation {

@@ -5,6 +5,7 @@ use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
+use crate::locks::{Account, Waits};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -27,6 +28,9 @@ const CACHE_BYTES: u64 = 256 << 20;
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time for which a request waits for locks of programs.
+const LOCK_WAIT: Duration = Duration::from_millis(900);
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
     environment: Environment,
@@ -42,6 +46,8 @@ pub struct Process {
     sessions: SessionSettings,
     /// Held by who does what is due.
     ticking: Mutex<()>,
+    /// Threads that wait for locks of programs.
+    waits: Waits,
 }
 
 impl Process {
@@ -82,6 +88,7 @@ impl Process {
             failure: Mutex::default(),
             sessions,
             ticking: Mutex::new(()),
+            waits: Waits::default(),
         });
         process.tasks.start(&process, Self::work)?;
         sessions::start_ticking(&process)?;
@@ -177,8 +184,12 @@ impl Process {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        if let Request::Split(directory, partition) = request {
-            return self.split_for(server, sender, *directory, *partition);
+        match request {
+            Request::Split(directory, partition) => {
+                return self.split_for(server, sender, *directory, *partition);
+            }
+            Request::AwaitLocks => return self.await_locks(server, sender),
+            _ => {}
         }
         let server = self.server(server)?;
         let answered = server.answer(self, sender, request);
@@ -198,6 +209,13 @@ impl Process {
             self.note(&server, change)?;
         }
         Ok(answered.response)
+    }
+
+    /// Returns locks of a session that may be set now, and waits for one if there is room to wait.
+    fn await_locks(&self, server: ServerId, sender: Sender<'_>) -> Result<Response> {
+        let waiting = self.waits.begin(Account::of(&sender));
+        let limit = if waiting.is_some() { LOCK_WAIT } else { Duration::ZERO };
+        Ok(self.server(server)?.await_locks(sender.session, limit))
     }
 
     /// Splits a partition for somebody who has asked for it.

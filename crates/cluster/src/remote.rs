@@ -3,9 +3,11 @@
 
 use crate::envelope::{self, Envelope, Route};
 use crate::error::{Error, Result};
-use crate::message::{Request, Response, Sender};
+use crate::handles::{Marks, marked};
+use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
+use canopy_model::Credentials;
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
@@ -50,6 +52,8 @@ pub struct Remote {
     asking: Mutex<()>,
     /// Addresses that the user gave.
     seeds: Vec<Address>,
+    /// Marks of ids that servers have given users.
+    marks: Marks,
 }
 
 impl Remote {
@@ -95,12 +99,33 @@ impl Remote {
             route: RwLock::new(Arc::new(route)),
             asking: Mutex::new(()),
             seeds: seeds.to_vec(),
+            marks: Marks::default(),
         })
     }
 
     /// Returns where servers run, as far as it is known.
     pub fn route(&self) -> Arc<Route> {
         self.route.read().clone()
+    }
+
+    /// Returns the number of a new session, which only this client's identity can use.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Unreachable` if no process answers, and with `Unfit`.
+    pub fn begin_session(&self) -> Result<SessionId> {
+        let known = self.route();
+        let processes = known.processes.iter().filter_map(|address| address.parse().ok());
+        let question = envelope::encode(&Envelope::Session);
+        let mut failed = Error::Unfit;
+        for address in processes.chain(self.seeds.iter().cloned()) {
+            let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
+            match self.connections.call(&address, &question, terms) {
+                Ok(answer) => return envelope::session(&answer).ok_or(Error::Unfit),
+                Err(error) => failed = unreachable(ServerId(0), &error),
+            }
+        }
+        Err(failed)
     }
 
     /// Takes note of where servers run, unless something newer is known.
@@ -146,7 +171,7 @@ impl Remote {
         }
     }
 
-    fn call(&self, server: ServerId, body: &[u8]) -> Outcome {
+    fn call(&self, server: ServerId, who: Option<&Credentials>, body: &[u8]) -> Outcome {
         let route = self.route();
         let Some(address) = route.address(server).and_then(|address| address.parse().ok()) else {
             return Outcome::Again(Error::NotRunning(server));
@@ -155,7 +180,12 @@ impl Remote {
         match self.connections.call(&address, body, terms) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
-                answer => Outcome::Is(answer),
+                answer => Outcome::Is(answer.and_then(|(response, marks)| {
+                    if let (Some(who), Some(marks)) = (who, marks) {
+                        self.marks.learn(who, &response, &marks)?;
+                    }
+                    Ok(response)
+                })),
             },
             Err(error) => match &error {
                 WireError::Refused { refusal, .. } if is_final(refusal) => {
@@ -191,11 +221,13 @@ fn unreachable(server: ServerId, error: &WireError) -> Error {
 
 impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
-        let body = envelope::request(server, sender, request);
+        let who = marked(sender.caller);
+        let marks = who.map(|who| self.marks.of(who, request)).unwrap_or_default();
+        let body = envelope::request(server, sender, request, marks);
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
         loop {
             let version = self.route().version;
-            let error = match self.call(server, &body) {
+            let error = match self.call(server, who, &body) {
                 Outcome::Is(answer) => return answer,
                 Outcome::Again(error) => error,
             };

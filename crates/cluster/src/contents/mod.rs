@@ -10,6 +10,7 @@
 //! | sending what was written | `flush` |
 //! | objects that nothing needs any more | `collect` |
 //! | chunks in memory | `cache` |
+//! | locks of programs | `locks` |
 //!
 //! Visibility of changes between clients (close-to-open, as with NFS):
 //!
@@ -31,6 +32,7 @@ mod extents;
 mod file;
 mod flush;
 mod known;
+mod locks;
 mod objects;
 mod pending;
 mod reading;
@@ -38,7 +40,7 @@ mod reading;
 use cache::Cache;
 use canopy_model::Retry;
 use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
-use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
+use canopy_namespace::operation::{FileLocks, LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
     ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
     SetAttributes, Settings, Stored,
@@ -78,6 +80,20 @@ pub trait Operations: Send + Sync {
     ///
     /// Fails as the operation does.
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Returns who keeps locks of programs, if it is not the kernel.
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        None
+    }
+
+    /// Returns an error if programs have lost locks on a file and have not given them back.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `IO`.
+    fn check_locks(&self, _id: FileId) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// How much memory contents take.
@@ -587,6 +603,7 @@ impl FileContents for ClusterNamespace {
         length: usize,
         notes_access: bool,
     ) -> Result<Vec<u8>> {
+        self.files.operations.check_locks(id)?;
         let file = self.files.opened(id)?;
         let bytes = self.files.read(&file, offset, length)?;
         if notes_access {
@@ -603,6 +620,7 @@ impl FileContents for ClusterNamespace {
         bytes: &[u8],
         privileges: Privileges<'_>,
     ) -> Result<usize> {
+        self.files.operations.check_locks(id)?;
         self.files.write_bytes(id, offset, bytes, privileges)
     }
 

@@ -2,6 +2,7 @@
 
 mod directories;
 mod holds;
+mod locks;
 mod network;
 mod partitions;
 mod place;
