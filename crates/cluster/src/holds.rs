@@ -57,8 +57,8 @@ pub struct MovedHold {
     pub id: FileId,
     /// The latest ticket of its holds.
     pub ticket: u64,
-    /// The last ticket of requests about its locks.
-    pub lock_ticket: u64,
+    /// The last request about its locks.
+    pub last: LastRequest,
     /// Its locks.
     pub locks: Vec<FileLock>,
 }
@@ -277,7 +277,7 @@ impl Server {
                 session,
                 id: *id,
                 ticket: file.ticket,
-                lock_ticket: file.last.ticket,
+                last: file.last,
                 locks: self.sessions.locks.of(*id, session),
             }));
         });
@@ -286,13 +286,15 @@ impl Server {
 
     /// Receiver: takes holds of files that arrive.
     pub(crate) fn take_holds(&self, holds: &[MovedHold]) -> Result<()> {
-        for MovedHold { session, id, ticket, lock_ticket, locks } in holds {
+        for MovedHold { session, id, ticket, last, locks } in holds {
             self.sessions.begin(*session)?;
             self.tablet.hold(*id);
             self.insert_hold(*session, *id, *ticket)?;
             self.sessions.with(*session, |files| {
-                if let Some(last) = files.last_request(*id) {
-                    *last = LastRequest::none((*lock_ticket).max(last.ticket));
+                if let Some(known) = files.last_request(*id)
+                    && known.ticket < last.ticket
+                {
+                    *known = *last;
                 }
                 self.sessions.locks.change(|all| all.replace(*id, *session, locks));
             });

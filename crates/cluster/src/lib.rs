@@ -75,7 +75,7 @@ pub use error::{Error, Result};
 pub use handover::{Step, Steps};
 pub use holds::MovedHold;
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
-pub use locks::{LockAsk, LockReply, LockRequest};
+pub use locks::{LastRequest, LockAsk, LockReply, LockRequest};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,

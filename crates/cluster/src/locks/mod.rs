@@ -109,9 +109,10 @@ pub enum LockReply {
     Lost,
 }
 
-/// The last request about locks of a file that a session holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LastRequest {
+/// The last request about locks of a file that a session holds, with the reply, which a copy of the
+/// request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastRequest {
     pub(crate) ticket: u64,
     reply: LockReply,
 }

@@ -511,8 +511,10 @@ mod tests {
     #[test]
     fn users_have_limits_of_their_own() {
         let mut locks = Locks::default();
-        let of =
-            |uid: u32, at: u64| FileLock { uid, ..lock(1, LockMode::Exclusive, 2 * at, 2 * at) };
+        let of = |uid: u32, at: u64| FileLock {
+            uid,
+            ..lock(uid.into(), LockMode::Exclusive, 2 * at, 2 * at)
+        };
         let mut set_in = |id, session: u64, wanted: &FileLock, waits: bool| {
             locks.set(id, SessionId(session), wanted, waits, Duration::ZERO)
         };

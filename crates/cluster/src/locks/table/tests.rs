@@ -66,7 +66,7 @@ fn worker() {
     }
 }
 
-fn done<E>(outcome: Result<(), E>) -> String {
+fn done<T, E>(outcome: Result<T, E>) -> String {
     if outcome.is_ok() { "ok" } else { "refused" }.to_owned()
 }
 
