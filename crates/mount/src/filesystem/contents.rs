@@ -35,7 +35,12 @@ pub(super) struct FilePart {
 
 impl Filesystem {
     /// Does something with contents: by another thread if it may have to wait for storage.
-    fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&dyn Execute) + Send + 'static) {
+    pub(super) fn transfer(
+        &self,
+        uid: u32,
+        is_here: bool,
+        work: impl FnOnce(&dyn Execute) + Send + 'static,
+    ) {
         match &self.transfers {
             Some(transfers) if !is_here => {
                 let namespace = self.namespace.clone();

@@ -8,7 +8,7 @@ use crate::node::Node;
 use canopy_namespace::operation::{
     FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange,
 };
-use canopy_namespace::{Error, Execute, FileId, Result};
+use canopy_namespace::{Execute, FileId, Result};
 use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock, Request};
 use nix::libc;
 use std::sync::Arc;
