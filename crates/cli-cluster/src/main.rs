@@ -7,13 +7,13 @@ mod certificate;
 mod numbers;
 mod partitions;
 mod place;
-mod security;
 mod settings;
 mod start;
 mod status;
 
 use canopy::commands::cluster::{Arguments, Command};
 use canopy::{ErrorKind, Outcome};
+use canopy_cluster::ConnectionError;
 use canopy_cluster::certificates::CertificateError;
 use canopy_cluster::membership::MembershipError;
 use std::process::ExitCode;
@@ -29,9 +29,14 @@ fn main() -> ExitCode {
 fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
     let of_certificate = error.downcast_ref().map(CertificateError::kind);
     let of_membership = || error.downcast_ref().map(MembershipError::kind);
+    let of_connection = || error.downcast_ref().map(ConnectionError::kind);
     let of_namespace = || error.downcast_ref().map(canopy_namespace::Error::kind);
     let of_store = || error.downcast_ref().map(canopy_store::Error::kind);
-    of_certificate.or_else(of_membership).or_else(of_namespace).or_else(of_store)
+    of_certificate
+        .or_else(of_membership)
+        .or_else(of_connection)
+        .or_else(of_namespace)
+        .or_else(of_store)
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {

@@ -1,13 +1,10 @@
 //! `canopy cluster partitions` and `spread`, which ask the servers.
 
 use crate::place::Place;
-use crate::security::Security;
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::cluster::{Partitions as Arguments, Spread};
-use canopy_cluster::membership::survey;
-use canopy_cluster::wire::Address;
-use canopy_cluster::{Client, Patience, Peers, Remote, Request, Response, Sender, SessionId};
+use canopy_cluster::{Client, Connection, Peers, Remote, Request, Response, Security, Sender};
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_partition::{ServerId, SplitHistory};
@@ -19,10 +16,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Time for the answer of a server, which may just move to another process.
-const PATIENCE: Patience =
-    Patience { attempt: Duration::from_secs(5), whole: Duration::from_secs(20) };
 
 /// A partition and the server that holds it.
 type Held = (SplitHistory, ServerId);
@@ -36,13 +29,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Prints the partitions of a directory and the servers that hold them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
-    let peers = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
-    let directory = find(&peers, &place, &arguments.directory)?;
+    let connection = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
+    let directory = find(connection.client(), &arguments.directory)?;
+    let peers = connection.remote();
     let route = peers.route();
     if !arguments.json {
         canopy::say(format_args!("{:>9}  {:>10}  {:>6}  PROCESS", "PARTITION", "SHARE", "SERVER"))?;
     }
-    for (history, server) in partitions(&peers, directory)? {
+    for (history, server) in partitions(peers, directory)? {
         let (partition, process) = (history.partition().number(), route.address(server));
         if arguments.json {
             canopy::say_json(&json!({
@@ -64,13 +58,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// Splits the partitions of a directory until each server has as many as it may have.
 pub fn spread(arguments: &Spread) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
-    let peers = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
-    let directory = find(&peers, &place, &arguments.directory)?;
+    let connection = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
+    let directory = find(connection.client(), &arguments.directory)?;
+    let peers = connection.remote();
     loop {
-        let held = partitions(&peers, directory)?;
+        let held = partitions(peers, directory)?;
         let mut has_split = false;
         for (history, server) in &held {
-            has_split |= split(&peers, directory, *history, *server)?;
+            has_split |= split(peers, directory, *history, *server)?;
         }
         if !has_split {
             let servers = BTreeSet::from_iter(held.iter().map(|(_, server)| server.0)).len();
@@ -141,27 +136,23 @@ fn connect(
     place: &Place,
     namespace: &Path,
     certificate: Option<&Path>,
-) -> anyhow::Result<Arc<Remote>> {
+) -> anyhow::Result<Connection> {
     let environment = Environment::system(place.storage.clone());
-    let map = survey(&environment)?.map(|(map, _)| map);
-    let addresses = map.iter().flat_map(|map| map.processes.values());
-    let addresses = addresses.filter_map(|one| one.address.parse::<Address>().ok());
-    let addresses = Vec::from_iter(addresses);
-    ensure!(
-        !addresses.is_empty(),
-        "no process of this cluster runs: canopy cluster start {} --listen ADDRESS",
-        namespace.display()
-    );
     let beside = place.certificate();
-    let security = Security::new(place, certificate.or(beside.as_deref()))?;
-    Ok(Remote::connect(&addresses, security.of_client()?, PATIENCE)?)
+    let certificate = certificate.or(beside.as_deref());
+    let security = Security::of_client(Some(&place.storage), certificate)?;
+    let connected = Connection::of_storage(&environment, security);
+    connected.with_context(|| {
+        let shown = namespace.display();
+        format!(
+            "no servers can be reached; start some: canopy cluster start {shown} --listen ADDRESS"
+        )
+    })
 }
 
 /// Finds a directory by its path in the namespace.
-fn find(peers: &Arc<Remote>, place: &Place, path: &Path) -> anyhow::Result<FileId> {
+fn find(client: &Client, path: &Path) -> anyhow::Result<FileId> {
     let shown = path.display();
-    let random = Environment::system(place.storage.clone()).random;
-    let client = Client::new(peers.clone(), SessionId(random.next_u64()));
     let mut found = ROOT;
     for component in path.components() {
         let name = match component {

@@ -15,6 +15,8 @@ pub const CERTIFICATE: &str = "server.pem";
 pub struct Place {
     /// Its storage.
     pub storage: Arc<dyn Storage>,
+    /// Its full name, which means the same on all machines that have its directory.
+    pub name: String,
     /// Its directory; none if all of it is in a bucket.
     pub directory: Option<PathBuf>,
 }
@@ -48,7 +50,14 @@ impl Place {
                  --servers N'"
             );
         }
-        Ok(Place { storage, directory })
+        let name = match (&directory, name.split_once("s3://")) {
+            (Some(directory), Some((_, bucket))) => {
+                format!("{}+s3://{bucket}", directory.display())
+            }
+            (Some(directory), None) => directory.display().to_string(),
+            (None, _) => name.to_owned(),
+        };
+        Ok(Place { storage, name, directory })
     }
 }
 

@@ -2,13 +2,12 @@
 
 use crate::numbers::ranges;
 use crate::place::Place;
-use crate::security::Security;
 use crate::settings::{self, Settings};
 use anyhow::{Context, bail};
 use canopy::commands::cluster::Start as Arguments;
 use canopy::{Outcome, interrupt, message};
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Node, NodeSettings};
+use canopy_cluster::{Node, NodeSettings, Security};
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
 use nix::sys::signal::{SigSet, Signal};
@@ -33,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
     let set = settings_of(arguments, &place)?;
     let certificate = certificate_of(arguments, &set, &place);
-    let security = Security::new(&place, certificate.as_deref())?;
+    let security = Security::of_server(&place.storage, certificate.as_deref())?;
     if security.is_plain() {
         check_loopback(&listen, arguments)?;
     }
@@ -49,9 +48,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let settings = NodeSettings {
         listen,
-        security: security.of_server()?,
-        to_others: security.of_client()?,
+        security: security.for_clients()?,
+        to_others: security.for_servers()?,
         lease,
+        place: place.name.clone(),
     };
     let environment = Environment::system(place.storage.clone());
     let node = Node::start(&environment, &system_clock(), &settings)?;

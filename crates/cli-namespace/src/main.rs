@@ -19,12 +19,14 @@ mod index_mount;
 mod info;
 mod moment;
 mod mount;
+mod mount_servers;
 mod names;
 mod paths;
 mod place;
 mod query;
 mod quota;
 mod records;
+mod servers;
 mod snapshot;
 mod source;
 mod unmount;
@@ -57,7 +59,9 @@ fn run_command() -> ExitCode {
 
 fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
     let of_namespace = error.downcast_ref().map(canopy_namespace::Error::kind);
-    of_namespace.or_else(|| error.downcast_ref().map(canopy_store::Error::kind))
+    let of_connection = || error.downcast_ref().map(canopy_cluster::ConnectionError::kind);
+    let of_store = || error.downcast_ref().map(canopy_store::Error::kind);
+    of_namespace.or_else(of_connection).or_else(of_store)
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {

@@ -1,6 +1,6 @@
 //! `canopy ns mount`: in the foreground, or by a process of its own that leaves the terminal.
 
-use crate::{daemon, place, viewed};
+use crate::{daemon, mount_servers, place, servers, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The file of the namespace with later messages of the process that mounted it.
-const LOG: &str = "mount.log";
+pub const LOG: &str = "mount.log";
 
 /// How often to look for failed work.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +29,12 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(60);
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    if servers::is_served(&arguments.namespace)? {
+        return mount_servers::run(arguments);
+    }
+    if arguments.certificate.is_some() || arguments.storage.is_some() {
+        bail!("--certificate and --storage are for namespaces on several servers");
+    }
     let namespace = place::found(&arguments.namespace)?;
     daemon::check_place(&arguments.directory, &[namespace])?;
     match arguments.foreground || arguments.detached {
@@ -126,6 +132,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         name,
         passes_through: is_root && !arguments.no_passthrough,
         believes: None,
+        names_users: false,
     };
     let directory = arguments.directory.display();
     let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)

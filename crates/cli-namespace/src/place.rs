@@ -63,6 +63,12 @@ pub fn local_of(namespace: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Returns the full path of the directory of this machine with the log of mounts of a namespace that
+/// has no place here.
+pub fn local_by_name(name: &OsStr) -> anyhow::Result<PathBuf> {
+    cached(name)
+}
+
 /// Makes the directory of this machine for a namespace of that name.
 fn cached(name: &OsStr) -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -1,6 +1,6 @@
 //! `canopy ns unmount`, `canopy unmount`.
 
-use crate::{place, viewed};
+use crate::{place, servers, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy_scan::Mount;
@@ -22,12 +22,18 @@ const END_MS: u16 = 10_000;
 
 pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let shown = directory.display();
-    let full = directory.canonicalize().with_context(|| format!("cannot find {shown}"))?;
+    let full = full_path(directory).with_context(|| format!("cannot find {shown}"))?;
     let Some(mounted) = mounted_on(&full)? else {
         bail!("{shown}: no namespace and no index is mounted there");
     };
+    let namespace = PathBuf::from(OsString::from_vec(mounted.source.clone()));
+    let is_ours = mounted.file_system == canopy_mount::TYPE;
+    let is_served = is_ours && servers::is_served(&namespace).unwrap_or(false);
     let was_answered = viewed::is_answered(&mounted);
     let process = was_answered.then(|| process_of(&full)).flatten();
+    if is_served {
+        send_written(&full)?;
+    }
     let unmounted = match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
         // The helper that mounted it for a user also unmounts it.
         Err(Errno::EPERM) => unmount_as_user(&full),
@@ -35,8 +41,8 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     };
     unmounted.with_context(|| format!("cannot unmount {shown}"))?;
     // A killed process waits for nobody, and another process may have the namespace by now.
-    if mounted.file_system == canopy_mount::TYPE && was_answered {
-        let namespace = PathBuf::from(OsString::from_vec(mounted.source));
+    // One of several servers has sent everything.
+    if is_ours && was_answered && !is_served {
         wait(&namespace).with_context(|| {
             format!("{shown} is unmounted, but it is not known whether everything is on the disk")
         })?;
@@ -45,6 +51,35 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
         wait_for_end(&process)?;
     }
     Ok(Outcome::Complete)
+}
+
+/// Returns the full path of a directory, without a look at a mount on it: its servers may not answer.
+fn full_path(directory: &Path) -> std::io::Result<PathBuf> {
+    let absolute = std::path::absolute(directory)?;
+    if let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) {
+        let full = above.canonicalize()?.join(name);
+        if mounted_on(&full).is_ok_and(|mounted| mounted.is_some()) {
+            return Ok(full);
+        }
+    }
+    directory.canonicalize()
+}
+
+/// Has the mount of a namespace on several servers send what it could not send before. That can take
+/// as long as servers may take to come back.
+fn send_written(directory: &Path) -> anyhow::Result<()> {
+    match place::ask(directory, canopy_mount::SEND) {
+        // Nobody answers, or another user has mounted it: it has to be unmounted all the same.
+        Err(error) if place::is_killed(error) => Ok(()),
+        Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) | Ok(_) => Ok(()),
+        Err(error) => Err(error).with_context(|| {
+            let shown = directory.display();
+            format!(
+                "{shown} stays mounted: what was written cannot be sent to the servers. Try again once \
+                 they run, or lose it with 'umount -l {shown}'"
+            )
+        }),
+    }
 }
 
 /// Returns the process that answers for a mount, if it runs this program and the caller may look

@@ -9,7 +9,9 @@ use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
-use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page, Read, Target};
+use canopy_namespace::operation::{
+    Administration, Caller, Change, Hold, Moment, Operation, Page, Read, Target,
+};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
@@ -79,6 +81,7 @@ impl Server {
             }
             Request::Hold(hold, ticket) => self.answer_hold(sender, hold, *ticket),
             Request::Reclaim(ids, ticket) => self.reclaim(session, ids, *ticket),
+            Request::Release(files) => self.release(session, files),
             Request::Renew(known) => self.renew(session, known),
             Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
@@ -146,6 +149,9 @@ impl Server {
                 Err(Error::NotYet("holding a file without a session".into()))
             }
             Operation::Read(Moment::Snapshot(_), _) => Err(Error::NotYet("a snapshot".into())),
+            Operation::Administration(Administration::Settings) => {
+                Ok(Reply::Settings(self.tablet.settings()))
+            }
             _ => self.execute(caller, operation),
         }
     }

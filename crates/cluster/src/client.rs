@@ -9,9 +9,11 @@ use crate::locks::ClientLocks;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
+use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Caller, Change, Entries, FileLocks, Moment, Operation, Page, Read, Target,
+    Access, Administration, Caller, Change, Entries, FileLocks, Moment, OnQuotas, Operation, Page,
+    Read, Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
@@ -48,6 +50,8 @@ struct Numbered<'a> {
 /// it. Calls come from any number of threads.
 pub struct Client {
     peers: Arc<dyn Peers>,
+    /// The user of requests that are of nobody, if servers do not trust this client.
+    own: Option<Credentials>,
     policy: SplitPolicy,
     session: SessionId,
     slots: Slots,
@@ -76,6 +80,7 @@ impl Client {
             patience: PATIENCE,
             policy: peers.policy(),
             peers,
+            own: None,
             maps: Mutex::default(),
             homes: Mutex::default(),
             names: Mutex::default(),
@@ -93,8 +98,15 @@ impl Client {
         Client { patience, ..self }
     }
 
+    /// Returns the client with a user of its own, for one that servers do not trust: requests of nobody
+    /// are that user's.
+    #[must_use]
+    pub fn speaking_for(self, own: Option<Credentials>) -> Self {
+        Client { own, ..self }
+    }
+
     /// Ends the client's session at all servers. A server that does not answer ends it later.
-    pub fn end(self) {
+    pub fn end(&self) {
         let sender = self.reader(Caller::Trusted);
         for server in self.servers() {
             // Silent sessions end by themselves.
@@ -128,9 +140,12 @@ impl Client {
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
+            // There are no limits yet.
+            Operation::Quotas(OnQuotas::OfTree(_)) => Ok(Reply::Quotas(Vec::new())),
             Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
             Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
             Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            Operation::Administration(Administration::Settings) => self.settings(caller),
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
                     self.of_name(caller, directory, hash, operation)
@@ -138,6 +153,15 @@ impl Client {
                 Target::File(id) => self.of_file(caller, id, operation),
                 Target::Anywhere => Err(Error::NotYet("a request about the namespace".into())),
             },
+        }
+    }
+
+    /// Returns the settings of the namespace, which server 0 has.
+    fn settings(&self, caller: Caller<'_>) -> Result<Reply> {
+        let request = Request::Execute(Operation::Administration(Administration::Settings));
+        match self.ask(ServerId(0), self.reader(caller), &request)? {
+            Response::Reply(reply) => Ok(reply),
+            _ => Err(Error::Unfit),
         }
     }
 
@@ -336,6 +360,16 @@ impl Client {
         self.peers.ask(server, self.reader(caller), request)
     }
 
+    /// Asks a server once, and gives up soon if it does not answer.
+    pub(crate) fn ask_briefly(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.peers.ask_briefly(server, self.reader(caller), request)
+    }
+
     /// Returns the sender of a request. One that changes something gets a number.
     fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
@@ -344,7 +378,11 @@ impl Client {
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
     }
 
-    fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
+    fn reader<'a>(&'a self, caller: Caller<'a>) -> Sender<'a> {
+        let caller = match (caller, &self.own) {
+            (Caller::Trusted, Some(own)) => Caller::User(own),
+            _ => caller,
+        };
         Sender { caller, session: self.session, number: 0 }
     }
 

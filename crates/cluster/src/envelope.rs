@@ -62,7 +62,7 @@ pub(crate) enum Answer {
 }
 
 /// Where servers run: what a client needs to know of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Version of the cluster map.
     pub version: u64,
@@ -72,6 +72,10 @@ pub struct Route {
     pub servers: Vec<Option<u32>>,
     /// The rules by which servers share directories.
     pub policy: SplitPolicy,
+    /// The id of the cluster.
+    pub cluster: String,
+    /// The name of the storage, as the process that was asked has it.
+    pub place: String,
 }
 
 impl Route {

@@ -73,6 +73,7 @@ impl From<Error> for canopy_namespace::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Namespace(error) => error,
+            Error::NotYet(_) => canopy_namespace::Failure::unsupported(&error).into(),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }
     }

@@ -7,7 +7,8 @@
 //! says nothing about permissions, which are checked each time. A listing without the right to search
 //! its directory gives no marks.
 //!
-//! Whoever is trusted, and root, shows no marks and gets none: this costs a mount nothing.
+//! A machine that speaks for its users has marks of its own: it keeps its users apart itself. Whoever
+//! speaks for root shows no marks and gets none: this costs a mount of root nothing.
 //!
 //! **Sessions.** The upper bits of a session's number are such a checksum of the identity that it was
 //! made for ([`Owner`]). Every server, also a successor, can refuse it to others without knowing the
@@ -19,9 +20,8 @@
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, SessionId};
 use crate::wire::Peer;
-use canopy_model::Credentials;
 use canopy_namespace::operation::{
-    Access, Caller, Change, Hold, OnQuotas, OnSnapshots, Operation, Read,
+    Access, Change, Hold, OnQuotas, OnSnapshots, Operation, Read,
 };
 use canopy_namespace::{Entry, FileId, Inode, ROOT, Reply};
 use canopy_store::Environment;
@@ -101,19 +101,23 @@ impl HandleKey {
         u64::from_be_bytes(first)
     }
 
-    /// Returns the mark of an id for a user.
-    fn mark(&self, id: FileId, uid: u32) -> u64 {
-        self.checksum(&[b"handle", &id.0.to_be_bytes(), &uid.to_be_bytes()])
+    /// Returns a checksum of something, for an identity. Things of one kind have one length.
+    fn of_owner(&self, what: &[u8], owner: Owner<'_>) -> u64 {
+        match owner {
+            Owner::User(uid) => self.checksum(&[what, b"user", &uid.to_be_bytes()]),
+            Owner::Node(name) => self.checksum(&[what, b"node", name.as_bytes()]),
+            Owner::Server => self.checksum(&[what, b"server"]),
+        }
+    }
+
+    /// Returns the mark of an id for an identity.
+    fn mark(&self, id: FileId, owner: Owner<'_>) -> u64 {
+        self.of_owner(&[b"handle-", &id.0.to_be_bytes()[..]].concat(), owner)
     }
 
     /// Returns the upper bits of the sessions of an identity: never 0.
     fn session_tag(&self, owner: Owner<'_>) -> u64 {
-        let sum = match owner {
-            Owner::User(uid) => self.checksum(&[b"user", &uid.to_be_bytes()]),
-            Owner::Node(name) => self.checksum(&[b"node", name.as_bytes()]),
-            Owner::Server => self.checksum(&[b"server"]),
-        };
-        (sum >> RANDOM_BITS).max(1)
+        (self.of_owner(b"session", owner) >> RANDOM_BITS).max(1)
     }
 
     /// Returns a number for a session of an identity, of random bits.
@@ -134,29 +138,29 @@ impl HandleKey {
         }
     }
 
-    /// Fails unless a user shows the marks of the ids that a request names.
+    /// Fails unless the marks of the ids that a request names are shown.
     ///
     /// # Errors
     ///
     /// Fails with `ACCESS`.
     pub(crate) fn check(
         &self,
-        who: &Credentials,
+        owner: Owner<'_>,
         request: &Request<'_>,
         marks: &[u64],
     ) -> Result<()> {
         let mut marks = marks.iter();
         for id in named(request) {
-            if marks.next().copied() != Some(self.mark(id, who.uid)) {
+            if marks.next().copied() != Some(self.mark(id, owner)) {
                 return Err(canopy_namespace::Error::from(Errno::ACCESS).into());
             }
         }
         Ok(())
     }
 
-    /// Returns the marks of the ids in a response to a user.
-    pub(crate) fn marks(&self, who: &Credentials, response: &Response) -> Vec<u64> {
-        given(response).into_iter().map(|id| self.mark(id, who.uid)).collect()
+    /// Returns the marks of the ids in a response.
+    pub(crate) fn marks(&self, owner: Owner<'_>, response: &Response) -> Vec<u64> {
+        given(response).into_iter().map(|id| self.mark(id, owner)).collect()
     }
 }
 
@@ -164,11 +168,6 @@ impl HandleKey {
 /// made.
 pub(crate) fn tag_of(session: SessionId) -> u64 {
     session.0 >> RANDOM_BITS
-}
-
-/// Returns the user who has to show marks; none for whoever needs none.
-pub(crate) fn marked(caller: Caller<'_>) -> Option<&Credentials> {
-    caller.user().filter(|who| !who.is_root())
 }
 
 /// Returns the ids that a request names, without the root, which everybody knows.
@@ -185,6 +184,7 @@ pub(crate) fn named(request: &Request<'_>) -> Vec<FileId> {
         | Request::Renew(_)
         | Request::EndSession
         | Request::AwaitLocks
+        | Request::Release(_)
         | Request::OfServer(_) => Vec::new(),
     };
     ids.retain(|id| *id != ROOT);
@@ -282,61 +282,58 @@ fn shown(entry: &Entry<'_>) -> Option<FileId> {
     (!is_bare).then_some(id)
 }
 
-/// Marks that servers have given a client, by user. The oldest are forgotten: their files have to be
-/// looked up again.
+/// Marks that servers have given a client, if they gave any. The oldest are forgotten: their files have
+/// to be looked up again.
 #[derive(Default)]
 pub(crate) struct Marks(Mutex<Generations>);
 
 #[derive(Default)]
 struct Generations {
-    newer: HashMap<(u32, FileId), u64>,
-    older: HashMap<(u32, FileId), u64>,
+    newer: HashMap<FileId, u64>,
+    older: HashMap<FileId, u64>,
 }
 
 impl Generations {
-    fn put(&mut self, key: (u32, FileId), mark: u64) {
+    fn put(&mut self, id: FileId, mark: u64) {
         if self.newer.len() >= REMEMBERED {
             self.older = std::mem::take(&mut self.newer);
         }
-        self.newer.insert(key, mark);
+        self.newer.insert(id, mark);
     }
 
-    fn get(&mut self, key: (u32, FileId)) -> Option<u64> {
-        if let Some(mark) = self.newer.get(&key) {
+    fn get(&mut self, id: FileId) -> Option<u64> {
+        if let Some(mark) = self.newer.get(&id) {
             return Some(*mark);
         }
-        let mark = self.older.remove(&key)?;
-        self.put(key, mark);
+        let mark = self.older.remove(&id)?;
+        self.put(id, mark);
         Some(mark)
     }
 }
 
 impl Marks {
-    /// Returns the marks of the ids that a request of a user names.
-    pub(crate) fn of(&self, who: &Credentials, request: &Request<'_>) -> Vec<u64> {
+    /// Returns the marks of the ids that a request names.
+    pub(crate) fn of(&self, request: &Request<'_>) -> Vec<u64> {
         let mut marks = self.0.lock();
-        let ids = named(request).into_iter();
-        ids.map(|id| marks.get((who.uid, id)).unwrap_or_default()).collect()
+        if marks.newer.is_empty() {
+            return Vec::new();
+        }
+        named(request).into_iter().map(|id| marks.get(id).unwrap_or_default()).collect()
     }
 
-    /// Remembers the marks of the ids in a response to a user.
+    /// Remembers the marks of the ids in a response.
     ///
     /// # Errors
     ///
     /// Fails with `Unfit` if there are not as many.
-    pub(crate) fn learn(
-        &self,
-        who: &Credentials,
-        response: &Response,
-        given: &[u64],
-    ) -> Result<()> {
+    pub(crate) fn learn(&self, response: &Response, given: &[u64]) -> Result<()> {
         let ids = self::given(response);
         if ids.len() != given.len() {
             return Err(Error::Unfit);
         }
         let mut marks = self.0.lock();
         for (id, mark) in ids.into_iter().zip(given) {
-            marks.put((who.uid, id), *mark);
+            marks.put(id, *mark);
         }
         Ok(())
     }
@@ -360,30 +357,31 @@ mod tests {
     #[test]
     fn a_mark_is_for_one_id_and_one_user() {
         let (key, other) = (HandleKey([7; KEY_BYTES]), HandleKey([8; KEY_BYTES]));
-        let [one, two] = [1000, 1001].map(|uid| Credentials::new(uid, []));
+        let [one, two] = [1000, 1001].map(Owner::User);
         let response = Response::Reply(Reply::File(FileId(70)));
-        let marks = key.marks(&one, &response);
-        assert!(key.check(&one, &lookup(FileId(70)), &marks).is_ok());
+        let marks = key.marks(one, &response);
+        assert!(key.check(one, &lookup(FileId(70)), &marks).is_ok());
         for (key, who, id, marks) in [
-            (&key, &two, 70, &marks[..]),
-            (&key, &one, 71, &marks),
-            (&other, &one, 70, &marks),
-            (&key, &one, 70, &[]),
-            (&key, &one, 70, &[0]),
+            (&key, two, 70, &marks[..]),
+            (&key, Owner::Node("1000"), 70, &marks),
+            (&key, one, 71, &marks),
+            (&other, one, 70, &marks),
+            (&key, one, 70, &[]),
+            (&key, one, 70, &[0]),
         ] {
             assert!(is_denied(key.check(who, &lookup(FileId(id)), marks)));
         }
-        assert!(key.check(&two, &lookup(ROOT), &[]).is_ok());
+        assert!(key.check(two, &lookup(ROOT), &[]).is_ok());
         // All ids of a request count.
         let from = EntryName::new(FileId(70), b"name");
         let link = Request::Execute(Operation::Change(Change::Link { id: FileId(71), name: from }));
-        assert!(is_denied(key.check(&one, &link, &[0, marks[0]])));
+        assert!(is_denied(key.check(one, &link, &[0, marks[0]])));
     }
 
     #[test]
     fn a_client_shows_the_marks_that_it_was_given() {
         let key = HandleKey([7; KEY_BYTES]);
-        let who = Credentials::new(1000, []);
+        let who = Owner::Node("n17");
         let marks = Marks::default();
         let mut entries = Entries::with_capacity(2);
         let searched = Inode { id: FileId(70), mode: 0o100_644, nlink: 1, ..Inode::default() };
@@ -392,16 +390,15 @@ mod tests {
             entries.push(Entry { name: b"name", inode, cookie: inode.id.0 });
         }
         let response = Response::Listed(entries, 9);
-        let given = key.marks(&who, &response);
-        marks.learn(&who, &response, &given).unwrap();
-        assert!(marks.learn(&who, &response, &[]).is_err());
+        let given = key.marks(who, &response);
+        assert!(marks.of(&lookup(FileId(70))).is_empty());
+        marks.learn(&response, &given).unwrap();
+        assert!(marks.learn(&response, &[]).is_err());
         for (id, is_known) in [(70, true), (71, false), (72, false)] {
             let request = lookup(FileId(id));
-            let shown = marks.of(&who, &request);
-            assert_eq!(key.check(&who, &request, &shown).is_ok(), is_known, "{id}");
+            let shown = marks.of(&request);
+            assert_eq!(key.check(who, &request, &shown).is_ok(), is_known, "{id}");
         }
-        let stranger = Credentials::new(1001, []);
-        assert_eq!(marks.of(&stranger, &lookup(FileId(70))), [0]);
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //!
 //! A server knows whether the session holds a file; the count is here. The last release of a file is
 //! sent once all holds have ended that began before: one of them may be of this file.
+//!
+//! Where a thread renews the session, releases wait for it, or until there are [`RELEASES`]. So forgetting
+//! many files costs few messages, and nobody waits for them.
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -14,7 +17,7 @@ use canopy_partition::ServerId;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,9 +28,14 @@ const RENEWAL: Duration = Duration::from_secs(1);
 /// Time without an answer of a server after which it may have forgotten the session: nine tenths of
 /// its lease.
 const HEARD: Duration = Duration::from_secs(9);
+/// Servers at which a session is renewed at once.
+const RENEWERS: usize = 16;
 
 /// Files that are held again by one request.
 const RECLAIMED: usize = 8192;
+
+/// Number of releases that are sent at once if they may wait.
+const RELEASES: usize = 1024;
 
 /// Files that a client holds.
 #[derive(Default)]
@@ -40,14 +48,25 @@ struct State {
     /// Tickets of holds that have not ended.
     pending: BTreeSet<u64>,
     files: HashMap<FileId, HeldFile>,
-    /// Files to be released, with the last ticket of that moment.
-    leaving: Vec<(FileId, u64)>,
+    /// Files to be released.
+    leaving: Vec<Leaving>,
+    /// Whether releases may wait, since a thread sends them.
+    gathers: bool,
     /// Lives of the session at servers, by which its holds there count.
     lives: HashMap<ServerId, Life>,
     /// Moments at which requests were sent that servers have answered.
     heard: HashMap<ServerId, Instant>,
     /// Files that were handed over, as a server has said, until it knows that this is known.
     moved: HashMap<ServerId, Vec<FileId>>,
+}
+
+/// A file that is held no more.
+struct Leaving {
+    id: FileId,
+    /// The last ticket of that moment.
+    ticket: u64,
+    /// The server that has the hold, as far as it is known.
+    server: ServerId,
 }
 
 struct HeldFile {
@@ -91,19 +110,26 @@ impl Held {
         let Some(file) = state.files.get_mut(&id) else { return };
         file.count = file.count.saturating_sub(times);
         if file.count == 0 {
+            let server = file.server;
             state.files.remove(&id);
             let ticket = state.ticket;
-            state.leaving.push((id, ticket));
+            state.leaving.push(Leaving { id, ticket, server });
         }
     }
 
     /// Returns files that can be released now, with the tickets. Those that are held again stay.
-    fn take_leaving(&self) -> Vec<(FileId, u64)> {
+    fn take_leaving(&self) -> Vec<Leaving> {
         let mut state = self.0.lock();
         let State { pending, files, leaving, .. } = &mut *state;
         let oldest = pending.first().copied().unwrap_or(u64::MAX);
-        let due = leaving.extract_if(.., |(_, ticket)| *ticket < oldest);
-        due.filter(|(id, _)| !files.contains_key(id)).collect()
+        let due = leaving.extract_if(.., |one| one.ticket < oldest);
+        due.filter(|one| !files.contains_key(&one.id)).collect()
+    }
+
+    /// Returns whether releases have to be sent now.
+    fn is_release_due(&self) -> bool {
+        let state = self.0.lock();
+        !state.gathers || state.leaving.len() >= RELEASES
     }
 
     /// Returns the number of a request about locks.
@@ -154,7 +180,9 @@ impl Client {
                 Ok(Reply::Done)
             }
         };
-        self.release_due(caller);
+        if self.held.is_release_due() {
+            self.release_all(caller);
+        }
         reply
     }
 
@@ -205,7 +233,9 @@ impl Client {
         let pending = self.held.begin();
         let reply = self.make_pending(caller, operation, change, &pending);
         drop(pending);
-        self.release_due(caller);
+        if self.held.is_release_due() {
+            self.release_all(caller);
+        }
         reply
     }
 
@@ -245,14 +275,35 @@ impl Client {
     }
 
     /// Sends the releases that wait for no hold any more.
-    fn release_due(&self, caller: Caller<'_>) {
-        for (id, ticket) in self.held.take_leaving() {
-            let request = Request::Hold(Hold::Release(id, 1), ticket);
-            match self.of_id_at(caller, id, &request) {
-                // The next renewal tries it again.
-                Err(error) if error.is_passing() => {
-                    self.held.0.lock().leaving.push((id, ticket));
-                }
+    fn release_all(&self, caller: Caller<'_>) {
+        let mut servers: BTreeMap<ServerId, Vec<Leaving>> = BTreeMap::new();
+        for one in self.held.take_leaving() {
+            servers.entry(one.server).or_default().push(one);
+        }
+        for (server, mut left) in servers {
+            while !left.is_empty() {
+                let rest = left.split_off(left.len().min(RECLAIMED));
+                self.release_at(caller, server, left);
+                left = rest;
+            }
+        }
+    }
+
+    /// Lets files go that a server is believed to have.
+    fn release_at(&self, caller: Caller<'_>, server: ServerId, files: Vec<Leaving>) {
+        let request = Request::Release(files.iter().map(|one| (one.id, one.ticket)).collect());
+        let absent = match self.ask_briefly(caller, server, &request) {
+            Ok(Response::Reclaimed(absent, _)) => absent,
+            // The next renewal tries it again.
+            Err(error) if error.is_passing() => {
+                return self.held.0.lock().leaving.extend(files);
+            }
+            Ok(_) | Err(_) => return,
+        };
+        for one in files.into_iter().filter(|one| absent.contains(&one.id)) {
+            let request = Request::Hold(Hold::Release(one.id, 1), one.ticket);
+            match self.of_id_at(caller, one.id, &request) {
+                Err(error) if error.is_passing() => self.held.0.lock().leaving.push(one),
                 // A file that has gone is held no longer.
                 Ok(_) | Err(_) => {}
             }
@@ -264,18 +315,29 @@ impl Client {
     pub fn renew(&self, caller: Caller<'_>) {
         let servers: HashSet<ServerId> =
             self.held.0.lock().files.values().map(|file| file.server).collect();
-        for server in servers {
-            let _ = self.renew_at(caller, server);
-            self.restore_locks();
+        // A server that does not answer must not cost the session what it holds at others.
+        let next = Mutex::new(servers.iter().copied());
+        let renew = || {
+            loop {
+                let Some(server) = next.lock().next() else { return };
+                let _ = self.renew_at(caller, server);
+                self.restore_locks();
+            }
+        };
+        match servers.len() {
+            0 | 1 => renew(),
+            count => thread::scope(|scope| {
+                (0..count.min(RENEWERS)).for_each(|_| _ = scope.spawn(renew));
+            }),
         }
-        self.release_due(caller);
+        self.release_all(caller);
     }
 
     /// Renews the session at a server.
     pub(crate) fn renew_at(&self, caller: Caller<'_>, server: ServerId) -> Result<()> {
         let known = self.held.0.lock().moved.remove(&server).unwrap_or_default();
         let sent = Instant::now();
-        let renewed = self.ask_once(caller, server, &Request::Renew(known))?;
+        let renewed = self.ask_briefly(caller, server, &Request::Renew(known))?;
         let Response::Renewed(life, moved) = renewed else { return Err(Error::Unfit) };
         if *self.held.0.lock().lives.entry(server).or_insert(life) != life {
             self.reclaim(caller, server)?;
@@ -341,7 +403,7 @@ impl Client {
                 match state.files.get_mut(&id) {
                     Some(file) => file.server = server,
                     // It was released meanwhile.
-                    None => state.leaving.push((id, pending.ticket)),
+                    None => state.leaving.push(Leaving { id, ticket: pending.ticket, server }),
                 }
             }
             Err(error) if error.is_missing() => _ = state.files.remove(&id),
@@ -355,6 +417,7 @@ impl Client {
     ///
     /// Fails if the system starts no thread.
     pub fn keep_renewed(self: &Arc<Self>) -> Result<()> {
+        self.held.0.lock().gathers = true;
         self.locks.start(self);
         let client = Arc::downgrade(self);
         let run = move || {

@@ -165,6 +165,18 @@ impl Server {
         Ok(Response::Reclaimed(absent, self.life(session)))
     }
 
+    /// Lets files go that a session has held. Returns those that are not here.
+    pub(crate) fn release(&self, session: SessionId, files: &[(FileId, u64)]) -> Result<Response> {
+        let mut absent = Vec::new();
+        for (id, ticket) in files {
+            let _state = self.settled(&Operation::Hold(Hold::Release(*id, 1)))?;
+            if !self.let_go(session, *id, *ticket)? && !self.tablet.has_file(*id)? {
+                absent.push(*id);
+            }
+        }
+        Ok(Response::Reclaimed(absent, self.life(session)))
+    }
+
     /// Renews a session. The client knows that these files were handed over.
     pub(crate) fn renew(&self, session: SessionId, known: &[FileId]) -> Result<Response> {
         self.sessions.begin(session)?;

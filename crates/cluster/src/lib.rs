@@ -20,6 +20,7 @@
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | contents of files, for clients | `contents` |
@@ -39,6 +40,7 @@
 mod answer;
 pub mod certificates;
 mod client;
+mod connection;
 pub mod contents;
 mod envelope;
 mod error;
@@ -60,6 +62,7 @@ mod peers;
 mod process;
 mod remote;
 mod rights;
+mod security;
 mod server;
 mod sessions;
 mod slots;
@@ -69,7 +72,8 @@ pub mod wire;
 mod workers;
 
 pub use client::Client;
-pub use contents::ClusterNamespace;
+pub use connection::{Connection, ConnectionError, Speaker, addresses_of, name_of};
+pub use contents::{ClusterNamespace, NoStorage};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
@@ -84,5 +88,6 @@ pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
+pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

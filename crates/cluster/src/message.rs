@@ -77,6 +77,9 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
+    /// that are not here.
+    Release(Vec<(FileId, u64)>),
     /// Asks about locks on a file that the session holds, and changes them.
     Lock(LockRequest),
     /// Returns the session's waiting locks whose turn it is. Waits for one up to a second.
@@ -209,7 +212,7 @@ pub enum Response {
     Held(Reply, Life),
     /// The session was renewed. These files that it holds were handed over.
     Renewed(Life, Vec<FileId>),
-    /// Files are held again, but for these, which are not here.
+    /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
     /// The reply to a request about locks.
     Lock(LockReply),

@@ -37,6 +37,7 @@ impl ClusterNamespace {
 impl Execute for ClusterNamespace {
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
+            Operation::Administration(Administration::Flush) => self.flush().map(|()| Reply::Done),
             Operation::Administration(administration) => match self.administer(administration) {
                 Some(reply) => Ok(reply),
                 None => self.execute_written(caller, operation),

@@ -4,7 +4,7 @@
 
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
-use crate::handles::{HandleKey, Owner, marked};
+use crate::handles::{HandleKey, Owner};
 use crate::membership::{
     ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
 };
@@ -47,6 +47,8 @@ pub struct NodeSettings {
     pub to_others: ClientSecurity,
     /// Length of a lease; a length that suits the storage if there is none.
     pub lease: Option<Duration>,
+    /// Full name of the storage, by which clients find it.
+    pub place: String,
 }
 
 /// A process of a cluster, which runs until it is dropped.
@@ -76,6 +78,8 @@ pub enum NodeError {
 struct Inner {
     process: Arc<Process>,
     others: Arc<Remote>,
+    /// Name of the storage, for clients.
+    place: String,
     rights: Rights,
     key: HandleKey,
     random: Arc<dyn Random>,
@@ -96,19 +100,15 @@ impl Node {
         clock: &Clock,
         settings: &NodeSettings,
     ) -> std::result::Result<Self, NodeError> {
-        let nowhere = Route {
-            version: 0,
-            processes: Vec::new(),
-            servers: Vec::new(),
-            policy: canopy_partition::SplitPolicy::default(),
-        };
-        let others = Remote::new(&[], settings.to_others.clone(), Patience::SERVER, nowhere)?;
+        let (patience, nowhere) = (Patience::SERVER, Route::default());
+        let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::new(environment, clock, Some(others.clone()))?;
         let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
+            place: settings.place.clone(),
             rights: Rights::default(),
             key,
             random: environment.random.clone(),
@@ -212,21 +212,8 @@ impl Hosting for Inner {
     }
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
-        self.others.learn(route_of(&map, &self.process));
+        self.others.learn(self.route_of(&map));
     }
-}
-
-/// Returns where servers run by a map.
-fn route_of(map: &ClusterMap, process: &Process) -> Route {
-    let mut processes = Vec::new();
-    let mut places = BTreeMap::new();
-    for (id, one) in &map.processes {
-        places.insert(*id, processes.len() as u32);
-        processes.push(one.address.clone());
-    }
-    let servers = (0..process.server_count()).map(ServerId);
-    let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
-    Route { version: map.version, processes, servers: servers.collect(), policy: process.policy() }
 }
 
 impl Service for Inner {
@@ -257,6 +244,25 @@ fn is_of_server(body: &[u8]) -> bool {
 }
 
 impl Inner {
+    /// Returns where servers run by a map.
+    fn route_of(&self, map: &ClusterMap) -> Route {
+        let (process, mut processes, mut places) = (&self.process, Vec::new(), BTreeMap::new());
+        for (id, one) in &map.processes {
+            places.insert(*id, processes.len() as u32);
+            processes.push(one.address.clone());
+        }
+        let servers = (0..process.server_count()).map(ServerId);
+        let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
+        Route {
+            version: map.version,
+            processes,
+            servers: servers.collect(),
+            policy: process.policy(),
+            cluster: process.cluster(),
+            place: self.place.clone(),
+        }
+    }
+
     fn membership(&self) -> Option<Arc<Membership>> {
         self.membership.read().clone()
     }
@@ -319,20 +325,23 @@ impl Inner {
             return Err(Error::Unfit);
         };
         let (session, number) = (*session, *number);
+        let owner = Owner::of(peer);
         if !self.rights.may_be_server(peer) {
-            self.key.check_session(session, Owner::of(peer))?;
+            self.key.check_session(session, owner)?;
+        }
+        let needs_marks = !self.rights.speaks_for_root(peer);
+        if needs_marks {
+            self.key.check(owner, request, marks)?;
         }
         let allowed = self.rights.caller(peer, claim)?;
         let caller = match &allowed {
             Allowed::Server => Caller::Trusted,
             Allowed::User(who) => Caller::User(who),
         };
-        let who = marked(caller);
-        who.map_or(Ok(()), |who| self.key.check(who, request, marks))?;
         let sender = Sender { caller, session, number };
         let answer = self.process.answer(*server, sender, request);
         let response = answer.map_err(|error| self.without_loss(*server, error))?;
-        let marks = who.map(|who| self.key.marks(who, &response));
+        let marks = needs_marks.then(|| self.key.marks(owner, &response));
         Ok((response, marks))
     }
 

@@ -168,6 +168,11 @@ impl Process {
         self.servers.read().keys().copied().collect()
     }
 
+    /// Returns the id of the cluster: that of its first table.
+    pub(crate) fn cluster(&self) -> String {
+        self.layout.tables.first().map(|table| table.to_string()).unwrap_or_default()
+    }
+
     fn server(&self, id: ServerId) -> Result<Arc<Server>> {
         self.servers.read().get(&id).cloned().ok_or(Error::NotRunning(id))
     }

@@ -3,15 +3,15 @@
 
 use crate::envelope::{self, Envelope, Route};
 use crate::error::{Error, Result};
-use crate::handles::{Marks, marked};
+use crate::handles::Marks;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
-use canopy_model::Credentials;
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Time in which a process says where servers run.
 const ROUTE_TIME: Duration = Duration::from_secs(2);
+
+/// Time for an answer that is asked for again soon.
+const BRIEF: Duration = Duration::from_secs(2);
 
 /// Bytes that an answer may have.
 const ROOM: u32 = 1 << 20;
@@ -50,6 +53,8 @@ pub struct Remote {
     route: RwLock<Arc<Route>>,
     /// Held by whoever asks for the route.
     asking: Mutex<()>,
+    /// Requests that were sent so far.
+    sent: AtomicU64,
     /// Addresses that the user gave.
     seeds: Vec<Address>,
     /// Marks of ids that servers have given users.
@@ -67,19 +72,26 @@ impl Remote {
         security: ClientSecurity,
         patience: Patience,
     ) -> Result<Arc<Self>> {
-        let nowhere = Route {
-            version: 0,
-            processes: Vec::new(),
-            servers: Vec::new(),
-            policy: SplitPolicy::default(),
-        };
-        let remote = Self::new(seeds, security, patience, nowhere)?;
-        let deadline = Instant::now() + patience.whole;
-        let mut pauses = Pauses::new(deadline);
+        Self::connect_within(seeds, security, patience, patience.whole)
+    }
+
+    /// Like `connect`, with another time in which one has to answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `connect` does; at once if all refuse this client.
+    pub fn connect_within(
+        seeds: &[Address],
+        security: ClientSecurity,
+        patience: Patience,
+        limit: Duration,
+    ) -> Result<Arc<Self>> {
+        let remote = Self::new(seeds, security, patience, Route::default())?;
+        let mut pauses = Pauses::new(Instant::now() + limit);
         loop {
             match remote.refresh() {
                 Ok(()) => return Ok(Arc::new(remote)),
-                Err(error) if !pauses.wait() => return Err(error),
+                Err(failed) if failed.is_final || !pauses.wait() => return Err(failed.error),
                 Err(_) => {}
             }
         }
@@ -98,6 +110,7 @@ impl Remote {
             patience,
             route: RwLock::new(Arc::new(route)),
             asking: Mutex::new(()),
+            sent: AtomicU64::new(0),
             seeds: seeds.to_vec(),
             marks: Marks::default(),
         })
@@ -128,6 +141,11 @@ impl Remote {
         Err(failed)
     }
 
+    /// Returns the number of requests that were sent to servers.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     /// Takes note of where servers run, unless something newer is known.
     pub(crate) fn learn(&self, route: Route) {
         let mut known = self.route.write();
@@ -137,7 +155,7 @@ impl Remote {
     }
 
     /// Asks the processes that are known where servers run.
-    fn refresh(&self) -> Result<()> {
+    fn refresh(&self) -> std::result::Result<(), Failed> {
         let before = self.route().version;
         let _asking = self.asking.lock();
         if self.route().version > before {
@@ -146,7 +164,8 @@ impl Remote {
         let known = self.route();
         let processes = known.processes.iter().filter_map(|address| address.parse().ok());
         let mut asked = BTreeSet::new();
-        let mut last = None;
+        let mut failed = None;
+        let mut is_final = true;
         let question = envelope::encode(&Envelope::Route);
         for address in processes.chain(self.seeds.iter().cloned()) {
             if !asked.insert(address.to_string()) {
@@ -159,42 +178,55 @@ impl Remote {
                         self.learn(route);
                         return Ok(());
                     }
-                    Some(_) => last = None,
-                    None => return Err(Error::Unfit),
+                    Some(_) => failed = None,
+                    None => return Err(Failed { error: Error::Unfit, is_final: true }),
                 },
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    is_final &= matches!(&error, WireError::Refused { refusal, .. } if is_final_refusal(refusal));
+                    failed = Some(error);
+                }
             }
         }
-        match last {
-            Some(error) => Err(unreachable(ServerId(0), &error)),
+        match failed {
+            Some(error) => Err(Failed { error: unreachable(ServerId(0), &error), is_final }),
             None => Ok(()),
         }
     }
 
-    fn call(&self, server: ServerId, who: Option<&Credentials>, body: &[u8]) -> Outcome {
+    fn call(&self, server: ServerId, body: &[u8]) -> Outcome {
+        self.call_within(server, body, self.patience.attempt)
+    }
+
+    fn call_within(&self, server: ServerId, body: &[u8], limit: Duration) -> Outcome {
         let route = self.route();
         let Some(address) = route.address(server).and_then(|address| address.parse().ok()) else {
             return Outcome::Again(Error::NotRunning(server));
         };
-        let terms = Terms::within(self.patience.attempt).with_room(ROOM);
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let terms = Terms::within(limit).with_room(ROOM);
         match self.connections.call(&address, body, terms) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
                 answer => Outcome::Is(answer.and_then(|(response, marks)| {
-                    if let (Some(who), Some(marks)) = (who, marks) {
-                        self.marks.learn(who, &response, &marks)?;
-                    }
+                    marks.map_or(Ok(()), |marks| self.marks.learn(&response, &marks))?;
                     Ok(response)
                 })),
             },
             Err(error) => match &error {
-                WireError::Refused { refusal, .. } if is_final(refusal) => {
+                WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
                     Outcome::Is(Err(unreachable(server, &error)))
                 }
                 _ => Outcome::Again(unreachable(server, &error)),
             },
         }
     }
+}
+
+/// Why nobody has said where servers run.
+struct Failed {
+    error: Error,
+    /// Whether another attempt would fail, too.
+    is_final: bool,
 }
 
 /// Outcome of one attempt.
@@ -204,7 +236,7 @@ enum Outcome {
     Again(Error),
 }
 
-fn is_final(refusal: &crate::wire::Refusal) -> bool {
+fn is_final_refusal(refusal: &crate::wire::Refusal) -> bool {
     use crate::wire::Refusal;
     matches!(
         refusal,
@@ -221,13 +253,11 @@ fn unreachable(server: ServerId, error: &WireError) -> Error {
 
 impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
-        let who = marked(sender.caller);
-        let marks = who.map(|who| self.marks.of(who, request)).unwrap_or_default();
-        let body = envelope::request(server, sender, request, marks);
+        let body = envelope::request(server, sender, request, self.marks.of(request));
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
         loop {
             let version = self.route().version;
-            let error = match self.call(server, who, &body) {
+            let error = match self.call(server, &body) {
                 Outcome::Is(answer) => return answer,
                 Outcome::Again(error) => error,
             };
@@ -238,6 +268,28 @@ impl Peers for Remote {
                 // If nobody knows anything newer, the process may answer yet.
                 let _ = self.refresh();
             }
+        }
+    }
+
+    fn ask_briefly(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let body = envelope::request(server, sender, request, self.marks.of(request));
+        let version = self.route().version;
+        match self.call_within(server, &body, BRIEF) {
+            Outcome::Is(answer) => return answer,
+            Outcome::Again(_) if self.route().version == version => {
+                // If nobody knows anything newer, the process may answer yet.
+                let _ = self.refresh();
+            }
+            Outcome::Again(_) => {}
+        }
+        match self.call_within(server, &body, BRIEF) {
+            Outcome::Is(answer) => answer,
+            Outcome::Again(error) => Err(error),
         }
     }
 

@@ -8,6 +8,7 @@ pub const HELP: &str = "\
 Check a file system against what POSIX and Linux ask of it.
 
 Usage: canopy-conformance DIRECTORY [--filter TEXT] [--known FILE] [--script FILE] [--json]
+                                    [--also DIRECTORY] [--every N]
        canopy-conformance --list [--filter TEXT]
 
 Runs as root and makes calls as several users in a new directory below DIRECTORY, which is removed
@@ -16,6 +17,9 @@ afterwards. Prints a line for each case that fails or is skipped, and a summary.
   --filter TEXT   only cases whose name contains TEXT
   --known FILE    cases that are known to fail, one a line: a name, or the beginning of names and *
   --script FILE   the cases of a file instead (crates/conformance/src/script.rs says how they read)
+  --also DIR      deal the steps of each case to DIRECTORY and DIR, another mount of the same file
+                  system (crates/conformance/src/deal.rs says how); may be given again
+  --every N       only each Nth case
   --json          print one JSON object instead
   --list          print the names of cases and run none
 
@@ -48,6 +52,10 @@ pub struct Arguments {
     pub script: Option<PathBuf>,
     /// The file that lists the cases known to fail.
     pub known: Option<PathBuf>,
+    /// Other mounts of the same file system, to which steps are dealt, too.
+    pub also: Vec<PathBuf>,
+    /// Only each case of this many is run.
+    pub every: usize,
     /// Whether to print JSON.
     pub json: bool,
 }
@@ -57,13 +65,17 @@ impl Arguments {
     pub fn parse(words: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
         let mut words = words.into_iter();
         let (mut mode, mut filter, mut json) = (None, String::new(), false);
-        let (mut known, mut script) = (None, None);
+        let (mut known, mut script, mut also, mut every) = (None, None, Vec::new(), 1);
         while let Some(word) = words.next() {
             let mut value = || words.next().with_context(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--filter" => filter = value()?,
                 "--known" => known = Some(value()?.into()),
                 "--script" => script = Some(value()?.into()),
+                "--also" => also.push(value()?.into()),
+                "--every" => {
+                    every = value()?.parse().context("--every needs a number")?;
+                }
                 "--json" => json = true,
                 "--list" => mode = Some(Mode::List),
                 "--help" => mode = Some(Mode::Help),
@@ -74,6 +86,6 @@ impl Arguments {
             }
         }
         let mode = mode.context("which directory? (see --help)")?;
-        Ok(Self { mode, filter, script, known, json })
+        Ok(Self { mode, filter, script, known, also, every: every.max(1), json })
     }
 }

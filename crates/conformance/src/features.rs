@@ -1,7 +1,6 @@
 //! Features in which correct file systems may differ. Each feature is a case of `features.cases`,
 //! and a file system that passes it has the feature.
 
-use crate::actors::Actors;
 use crate::case::Case;
 use crate::runner::{Base, Outcome, one};
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ pub struct Features(BTreeMap<String, bool>);
 impl Features {
     /// Finds out about each feature.
     pub fn probe(base: &Base, probes: &[Case]) -> Self {
-        let mut actors = Actors::new(base.path());
+        let mut actors = base.actors();
         let mut features = BTreeMap::new();
         for (at, probe) in probes.iter().enumerate() {
             let outcome = one(base, &mut actors, &format!("feature-{at}"), probe);

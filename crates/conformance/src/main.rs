@@ -3,12 +3,14 @@
 //!
 //! Cases are scripts (`cases/`, whose language is in `script.rs`) and tables that `matrix` computes
 //! with its own small model of the kernel's rules. `runner.rs` runs them by way of `actors.rs`:
-//! processes of this same program, one for each user, in which `worker` makes the calls.
+//! processes of this same program, one for each user, in which `worker` makes the calls. `deal.rs`
+//! divides the steps of a case among several mounts.
 
 mod actors;
 mod arguments;
 mod case;
 mod credentials;
+mod deal;
 mod features;
 mod known;
 mod matrix;
@@ -66,6 +68,7 @@ fn chosen(arguments: &Arguments) -> anyhow::Result<Vec<Case>> {
         None => suite::cases()?,
     };
     cases.retain(|case| case.name.contains(&arguments.filter));
+    let cases = Vec::from_iter(cases.into_iter().step_by(arguments.every));
     if cases.is_empty() {
         bail!("no case has {} in its name", arguments.filter);
     }
@@ -84,7 +87,7 @@ fn run(directory: &Path, arguments: &Arguments) -> anyhow::Result<bool> {
     let known = arguments.known.as_deref().map_or(Ok(Known::default()), Known::read)?;
     let cases = chosen(arguments)?;
     let started = Instant::now();
-    let base = Base::new(directory)?;
+    let base = Base::new(directory, &arguments.also)?;
     let features = Features::probe(&base, &suite::features()?);
     let outcomes = runner::run(&base, &cases, &features);
     drop(base);

@@ -2,9 +2,10 @@
 
 use crate::actors::Actors;
 use crate::case::{Case, Reply, Step};
+use crate::deal::deal;
 use crate::features::Features;
 use crate::script;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::fs::IFlags;
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
@@ -40,30 +41,47 @@ pub struct Failure {
 }
 
 /// The directory that all cases of a run work in. It is removed when the run ends.
-pub struct Base(PathBuf);
+pub struct Base {
+    path: PathBuf,
+    /// The same directory on each mount, the first one's included.
+    mounts: Vec<PathBuf>,
+}
 
 impl Base {
-    /// Makes one below a directory.
-    pub fn new(directory: &Path) -> anyhow::Result<Self> {
+    /// Makes one below a directory, which other mounts of its file system have, too.
+    pub fn new(directory: &Path, also: &[PathBuf]) -> anyhow::Result<Self> {
         let directory = directory
             .canonicalize()
             .with_context(|| format!("{}: cannot be found", directory.display()))?;
-        let base = directory.join(format!("canopy-conformance.{}", std::process::id()));
+        let name = format!("canopy-conformance.{}", std::process::id());
+        let base = directory.join(&name);
         std::fs::create_dir(&base).with_context(|| format!("{}: not made", base.display()))?;
         std::fs::set_permissions(&base, std::fs::Permissions::from_mode(0o755))?;
-        Ok(Self(base))
+        let others = also.iter().map(|directory| directory.join(&name));
+        let mounts = Vec::from_iter([base.clone()].into_iter().chain(others));
+        let base = Self { path: base, mounts };
+        let missing = base.mounts.iter().find(|mount| !mount.is_dir());
+        match missing {
+            None => Ok(base),
+            Some(mount) => bail!("{}: it is not another mount of the same", mount.display()),
+        }
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Returns the processes that make calls on each mount.
+    pub fn actors(&self) -> Vec<Actors> {
+        self.mounts.iter().map(|mount| Actors::new(mount)).collect()
     }
 }
 
 impl Drop for Base {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("{}: not removed: {error}", self.0.display());
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            eprintln!("{}: not removed: {error}", self.path.display());
         }
     }
 }
@@ -73,7 +91,7 @@ pub fn run(base: &Base, cases: &[Case], features: &Features) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(vec![None; cases.len()]);
     let lane = || {
-        let mut actors = Actors::new(base.path());
+        let mut actors = base.actors();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(at) else { break };
@@ -98,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Runs one case in a directory of the given name, in which everybody may do everything.
-pub fn one(base: &Base, actors: &mut Actors, directory: &str, case: &Case) -> Outcome {
+pub fn one(base: &Base, actors: &mut [Actors], directory: &str, case: &Case) -> Outcome {
     let path = base.path().join(directory);
     let made = std::fs::create_dir(&path)
         .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)));
@@ -106,7 +124,9 @@ pub fn one(base: &Base, actors: &mut Actors, directory: &str, case: &Case) -> Ou
         return failed("making the directory of the case", &error);
     }
     let outcome = steps(actors, directory, case);
-    actors.end(directory, outcome == Outcome::Passed);
+    for actors in actors.iter_mut() {
+        actors.end(directory, outcome == Outcome::Passed);
+    }
     match std::fs::remove_dir_all(&path).or_else(|_| remove_forbidden(&path)) {
         Err(error) if outcome == Outcome::Passed => failed("removing what the case left", &error),
         _ => outcome,
@@ -141,10 +161,11 @@ fn failed(what: &str, error: &std::io::Error) -> Outcome {
     })
 }
 
-fn steps(actors: &mut Actors, directory: &str, case: &Case) -> Outcome {
+fn steps(actors: &mut [Actors], directory: &str, case: &Case) -> Outcome {
     let mut variables = HashMap::new();
-    for step in &case.steps {
-        if let Err(failure) = take(actors, directory, step, &mut variables) {
+    let dealt = deal(case, actors.len());
+    for (step, mount) in case.steps.iter().zip(dealt) {
+        if let Err(failure) = take(&mut actors[mount], directory, step, &mut variables) {
             return Outcome::Failed(failure);
         }
     }

@@ -75,6 +75,7 @@ fn conforms(chunk_bytes: u64, known: &str) {
         name: "conformance".into(),
         passes_through: true,
         believes: None,
+        names_users: false,
     };
     let mut mount = Mount::new(namespace.clone(), target.path(), &options).unwrap();
     let mut unmounter = mount.unmounter();

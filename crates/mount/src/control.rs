@@ -18,6 +18,10 @@ pub const CHECK: &str = "trusted.canopy.check";
 /// Nothing. Reading it writes all that is in memory into the table's files, for who reads those.
 pub const FLUSH: &str = "trusted.canopy.flush";
 
+/// Nothing. Reading it sends all that was written to the servers of the namespace, if it has some. For
+/// root and for whoever mounted it.
+pub const SEND: &str = "user.canopy.send";
+
 /// The snapshots, a JSON object on a line for each, with what it takes on the disk. `create NAME`
 /// and `delete NAME` change which there are. For root and for whoever mounted it.
 pub const SNAPSHOTS: &str = "user.canopy.snapshots";
@@ -44,7 +48,7 @@ pub(crate) fn is_control(node: Node, name: &[u8], uid: u32) -> bool {
     node == Node::File(ROOT)
         && (all.iter().any(|one| one.as_bytes() == name)
             || snapshot_of(name).is_some()
-            || (name == SNAPSHOTS.as_bytes() && is_owner(uid)))
+            || ([SNAPSHOTS, SEND].iter().any(|one| one.as_bytes() == name) && is_owner(uid)))
 }
 
 /// Returns the name of the snapshot that is to be checked, and whether its contents are read.
@@ -73,7 +77,7 @@ pub(crate) fn get(
         });
         return Ok(Vec::from_iter(names).join(" ").into_bytes());
     }
-    if name == FLUSH.as_bytes() {
+    if name == FLUSH.as_bytes() || name == SEND.as_bytes() {
         return namespace.flush().map(|()| Vec::new());
     }
     if name == SNAPSHOTS.as_bytes() {

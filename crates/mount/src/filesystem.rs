@@ -7,13 +7,14 @@ mod directories;
 mod locks;
 mod names;
 
-use crate::Options;
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
 use crate::locks::Locks;
 use crate::node::Node;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
+use crate::ttl::Believes;
+use crate::{Options, behalf};
 use canopy_as_user::Accounts;
 use canopy_events::LimitedEvents;
 use canopy_fuse::attributes::process;
@@ -60,7 +61,9 @@ pub(crate) struct Filesystem {
     passes_through: bool,
     is_read_only: bool,
     /// How long the kernel may believe something, if others change the namespace, too.
-    believes: Option<Duration>,
+    believes: Option<Believes>,
+    /// Whether operations name the user behind them.
+    names_users: bool,
     /// The kernel's root: that of the namespace, or of a snapshot.
     root: Node,
 }
@@ -68,12 +71,21 @@ pub(crate) struct Filesystem {
 impl Filesystem {
     /// Returns how long the kernel may believe what is looked up from now on. What a crash has left
     /// may give files other sizes and times until it was looked at.
-    fn ttl(&self) -> Duration {
+    fn ttl(&self) -> Believes {
         if let Some(believes) = self.believes {
             return believes;
         }
         let is_settled = self.namespace.state().is_ok_and(|state| !state.has_strays);
-        if is_settled { TTL } else { Duration::ZERO }
+        if is_settled { Believes::all_for(TTL) } else { Believes::NOTHING }
+    }
+
+    /// Returns the namespace for the user behind a request: where servers check that user's rights, it
+    /// names the user.
+    fn by(&self, request: &Request) -> Answer<Arc<dyn Execute>> {
+        match self.names_users {
+            true => behalf::of(&self.namespace, request),
+            false => Ok(self.namespace.clone()),
+        }
     }
 
     /// Returns the locks of programs, if servers keep them.
@@ -103,6 +115,7 @@ impl Filesystem {
             passes_through: options.passes_through,
             is_read_only: options.is_read_only,
             believes: options.believes,
+            names_users: options.names_users,
             root,
         })
     }
@@ -116,8 +129,8 @@ impl Filesystem {
     }
 
     /// Returns how long the kernel may cache the attributes of a node from now on.
-    fn ttl_of(&self, node: Node) -> Duration {
-        if node.is_current() { self.ttl() } else { Duration::ZERO }
+    fn ttl_of(&self, node: Node) -> Believes {
+        if node.is_current() { self.ttl() } else { Believes::NOTHING }
     }
 }
 
@@ -144,8 +157,6 @@ fn empty(reply: ReplyEmpty, answer: Answer<()>) {
 impl fuser::Filesystem for Filesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = [
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_ACL,
@@ -162,6 +173,11 @@ impl fuser::Filesystem for Filesystem {
             for flag in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS] {
                 let _ = config.add_capabilities(flag);
             }
+        }
+        // Names that servers report are not cached, and each would have to be held.
+        if self.believes.is_none() {
+            let plus = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+            let _ = config.add_capabilities(plus);
         }
         if self.passes_through {
             let known = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
@@ -230,7 +246,7 @@ impl fuser::Filesystem for Filesystem {
         let mode = if mode & TYPE_MASK == 0 { mode | file_type::REGULAR } else { mode };
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, rdev, target: Vec::new() };
-        self.create_entry(self.node(parent), name, &new, reply);
+        self.create_entry(request, self.node(parent), name, &new, reply);
     }
 
     fn mkdir(
@@ -245,18 +261,18 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::DIRECTORY | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        self.create_entry(self.node(parent), name, &new, reply);
+        self.create_entry(request, self.node(parent), name, &new, reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let removed = real(self.node(parent))
-            .and_then(|parent| self.namespace.unlink(EntryName::new(parent, name.as_bytes())));
+            .and_then(|parent| self.by(request)?.unlink(EntryName::new(parent, name.as_bytes())));
         empty(reply, removed.map(drop));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let removed = real(self.node(parent))
-            .and_then(|parent| self.namespace.rmdir(EntryName::new(parent, name.as_bytes())));
+            .and_then(|parent| self.by(request)?.rmdir(EntryName::new(parent, name.as_bytes())));
         empty(reply, removed.map(drop));
     }
 
@@ -272,7 +288,7 @@ impl fuser::Filesystem for Filesystem {
         let (uid, gid) = (request.uid(), request.gid());
         let mode = file_type::SYMLINK | 0o777;
         let new = New { mode, uid, gid, target, ..New::default() };
-        self.create_entry(self.node(parent), name, &new, reply);
+        self.create_entry(request, self.node(parent), name, &new, reply);
     }
 
     fn rename(
@@ -290,8 +306,15 @@ impl fuser::Filesystem for Filesystem {
         self.rename_entry(request, old, new, flags, reply);
     }
 
-    fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.add_link(self.node(id), self.node(parent), name, reply);
+    fn link(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        self.add_link(request, self.node(id), self.node(parent), name, reply);
     }
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -311,7 +334,7 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        self.create_file(self.node(parent), name, &new, reply);
+        self.create_file(request, self.node(parent), name, &new, reply);
     }
 
     fn read(
@@ -451,8 +474,8 @@ impl fuser::Filesystem for Filesystem {
         self.reply_xattrs(request, self.node(id), size, reply);
     }
 
-    fn removexattr(&self, _: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove_xattr(self.node(id), name, reply);
+    fn removexattr(&self, request: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_xattr(request, self.node(id), name, reply);
     }
 
     fn getlk(

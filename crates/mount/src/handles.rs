@@ -1,7 +1,7 @@
 //! Open handles of a mount: listings of directories by handle, and how files are open.
 
 use canopy_fuse::results::Hits;
-use canopy_namespace::{FileId, Listing};
+use canopy_namespace::{Execute, FileId, Listing};
 use fuser::{BackingId, FileHandle};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -21,7 +21,8 @@ pub(crate) struct Directories {
 /// A directory that is open.
 #[derive(Clone)]
 pub(crate) enum Directory {
-    Listing(Arc<Mutex<Listing>>),
+    /// A listing, for the user who has opened it.
+    Listing(Arc<dyn Execute>, Arc<Mutex<Listing>>),
     /// A query, with its results at the time it was opened.
     Query(Arc<Hits>),
 }

@@ -1,11 +1,13 @@
 //! Namespaces as file systems of the kernel, by FUSE. A thin adapter: `canopy-namespace` defines
 //! the operations, whoever is behind `dyn Execute` executes them, and the kernel checks permissions
-//! (`default_permissions`).
+//! (`default_permissions`). Servers that do not trust this machine check them, too.
 //!
 //! | to change | read |
 //! | --- | --- |
 //! | a request of the kernel | `filesystem.rs`, one function each |
 //! | its effect | `filesystem/`: `names.rs`, `contents.rs`, `directories.rs`, `attributes.rs` |
+//! | how long the kernel may cache replies | `ttl` |
+//! | users whom servers check | `behalf` |
 //! | the meaning of inode numbers | `node` |
 //! | query directories | `queries`, `duplicates`; results: `canopy_fuse`; refused queries: `refusals` |
 //! | turns of queries between accounts | `pool` |
@@ -15,6 +17,7 @@
 //! | requests of root to a mount | `control` |
 //! | locks of programs, where servers keep them | `locks`, `filesystem/locks.rs` |
 
+mod behalf;
 mod caller;
 mod control;
 mod convert;
@@ -32,9 +35,11 @@ mod pool;
 mod queries;
 mod quotas;
 mod refusals;
+mod ttl;
 
-pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
+pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SEND, SNAPSHOTS};
 pub use quotas::{QUOTA, QuotaReport, Wanted};
+pub use ttl::Believes;
 
 use canopy_fuse::mounted::{Mounted, Terms, Unmounter};
 use canopy_namespace::Execute;
@@ -42,7 +47,6 @@ use filesystem::Filesystem;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How a namespace is mounted.
 #[derive(Clone)]
@@ -61,7 +65,9 @@ pub struct Options {
     pub passes_through: bool,
     /// How long the kernel may believe names and attributes, if others change the namespace, too:
     /// clients of the same servers. None if all changes come through this mount.
-    pub believes: Option<Duration>,
+    pub believes: Option<Believes>,
+    /// Whether operations name the user behind them, for servers that check what that user may do.
+    pub names_users: bool,
 }
 
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.

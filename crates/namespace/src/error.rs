@@ -68,6 +68,12 @@ impl Failure {
         Failure { is_of_posix: false, kind, errno, message: why.to_string() }
     }
 
+    /// Returns the failure of an operation that is not possible there.
+    pub fn unsupported(why: &dyn std::fmt::Display) -> Self {
+        let (kind, errno) = (ErrorKind::Invalid, Errno::OPNOTSUPP.raw_os_error());
+        Failure { is_of_posix: false, kind, errno, message: why.to_string() }
+    }
+
     /// Returns the number that a system call fails with. A message may say anything.
     fn errno(&self) -> Errno {
         match self.errno {

@@ -175,7 +175,7 @@ impl Namespace {
 
     /// Returns what the namespace works by.
     pub fn settings(&self) -> Settings {
-        self.tablet.configured().settings.clone()
+        self.tablet.settings()
     }
 
     /// Returns the path of a file for people, as far as names are known.

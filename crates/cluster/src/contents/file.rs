@@ -5,6 +5,7 @@
 
 use super::known::Known;
 use super::pending::Pending;
+use super::users::Users;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::StoredContents;
 use canopy_namespace::{FileId, Inode, Stored};
@@ -19,6 +20,8 @@ pub(super) struct OpenFile {
     pub(super) flushing: Mutex<()>,
     /// Held by whoever reads the records.
     pub(super) loading: Mutex<()>,
+    /// Users who have it open, if servers check them.
+    pub(super) users: Users,
 }
 
 pub(super) struct State {
@@ -67,6 +70,7 @@ impl OpenFile {
             state: Mutex::new(state),
             flushing: Mutex::default(),
             loading: Mutex::default(),
+            users: Users::default(),
         }
     }
 

@@ -211,7 +211,7 @@ impl Files {
         let write = WriteSmall { pieces, size_min: work.size_min };
         let writer = work.writer.unwrap_or(Writers::Others).named();
         let change = Change::WriteSmall { id: file.id, write, writer };
-        let Some(inode) = self.change(change)? else { return Ok(false) };
+        let Some(inode) = self.change(file, change)? else { return Ok(false) };
         let mut state = file.state.lock();
         state.is_stale |= state.version != view.version || inode.size != size;
         (state.inode, state.small) = (inode, (!small.is_empty()).then_some(small));
@@ -328,7 +328,7 @@ impl Files {
             };
             let writer = work.writer.unwrap_or(Writers::Others).named();
             let change = Change::PutChunks { id: file.id, put, writer };
-            inode = self.change(change)?;
+            inode = self.change(file, change)?;
             if inode.is_none() {
                 return Ok(None);
             }
@@ -340,8 +340,9 @@ impl Files {
     }
 
     /// Makes a change of contents. None if the contents are not as they were believed to be.
-    fn change(&self, change: Change<'_>) -> Result<Option<Inode>> {
-        match self.execute(&Operation::Change(change))? {
+    fn change(&self, file: &OpenFile, change: Change<'_>) -> Result<Option<Inode>> {
+        let change = Operation::Change(change);
+        match file.users.writing(|caller| self.operations.execute_for(caller, &change))? {
             Reply::Written(inode) => Ok(inode),
             _ => Err(super::unfit()),
         }

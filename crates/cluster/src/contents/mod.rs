@@ -9,6 +9,8 @@
 //! | reading; holes | `reading` |
 //! | sending what was written | `flush` |
 //! | objects that nothing needs any more | `collect` |
+//! | a client without storage | `none` |
+//! | users whom servers check | `users` |
 //! | chunks in memory | `cache` |
 //! | locks of programs | `locks` |
 //!
@@ -33,12 +35,14 @@ mod file;
 mod flush;
 mod known;
 mod locks;
+mod none;
 mod objects;
 mod pending;
 mod reading;
+mod users;
 
 use cache::Cache;
-use canopy_model::Retry;
+use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
 use canopy_namespace::operation::{FileLocks, LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
@@ -49,6 +53,7 @@ use canopy_store::Environment;
 pub(crate) use collect::collect_garbage;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 use file::OpenFile;
+pub use none::NoStorage;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
 use pending::Writers;
@@ -307,9 +312,10 @@ impl Files {
     }
 
     /// Reads what records have of a file, from a chunk on.
-    fn ask(&self, id: FileId, from: u64) -> Result<StoredContents> {
+    fn ask(&self, caller: Caller<'_>, id: FileId, from: u64) -> Result<StoredContents> {
         let part = ContentsPart { id, from, count_max: RECORDS };
-        match self.execute(&Operation::Read(Moment::Now, Read::Contents(part)))? {
+        let read = Operation::Read(Moment::Now, Read::Contents(part));
+        match self.operations.execute_for(caller, &read)? {
             Reply::Contents(stored) if stored.inode.id == id => Ok(stored),
             _ => Err(unfit()),
         }
@@ -326,7 +332,7 @@ impl Files {
                 }
                 state.version
             };
-            let stored = self.ask(file.id, from)?;
+            let stored = file.users.reading(|caller| self.ask(caller, file.id, from))?;
             let mut state = file.state.lock();
             if state.version == version {
                 state.learn(from, stored);
@@ -347,22 +353,29 @@ impl Files {
         }
     }
 
-    fn open_file(&self, id: FileId) -> Result<()> {
+    fn open_file(&self, user: Option<(&Credentials, Wanted)>, id: FileId) -> Result<()> {
         if let Some(entry) = self.open.lock().get_mut(&id) {
             entry.count += 1;
             entry.file.doubt();
+            if let Some((who, wanted)) = user {
+                entry.file.users.add(who, wanted);
+            }
         } else {
-            return self.add(OpenFile::new(self.ask(id, 0)?));
+            let caller = user.map_or(Caller::Trusted, |(who, _)| Caller::User(who));
+            return self.add(user, OpenFile::new(self.ask(caller, id, 0)?));
         }
         // A file that is opened is what its records have then.
         let loaded = self.opened(id).and_then(|file| self.ready(&file).map(drop));
         loaded.inspect_err(|_| self.forget(id))
     }
 
-    fn add(&self, file: OpenFile) -> Result<()> {
+    fn add(&self, user: Option<(&Credentials, Wanted)>, file: OpenFile) -> Result<()> {
         let mut open = self.open.lock();
         let entry = open.entry(file.id).or_insert_with(|| Entry { file: Arc::new(file), count: 0 });
         entry.count += 1;
+        if let Some((who, wanted)) = user {
+            entry.file.users.add(who, wanted);
+        }
         Ok(())
     }
 
@@ -499,7 +512,10 @@ impl Files {
         let Some(file) = self.find(id) else {
             return match self.operations.execute_for(caller, operation) {
                 Err(Error::Posix(Errno::AGAIN)) if set.size.is_some() => {
-                    let file = OpenFile::new(self.ask(id, 0)?);
+                    let file = OpenFile::new(self.ask(caller, id, 0)?);
+                    if let Caller::User(who) = caller {
+                        file.users.add(who, Wanted::READ_WRITE);
+                    }
                     self.set_length(caller, operation, &file)
                 }
                 done => done,
@@ -580,12 +596,22 @@ fn no_snapshots<T>() -> Result<T> {
 
 impl FileContents for ClusterNamespace {
     fn open(&self, id: FileId) -> Result<()> {
-        self.files.open_file(id)
+        self.files.open_file(None, id)
+    }
+
+    fn open_for(&self, who: &Credentials, wanted: Wanted, id: FileId) -> Result<()> {
+        self.files.open_file(Some((who, wanted)), id)
     }
 
     fn open_new(&self, inode: &Inode) -> Result<()> {
         let (inode, small, chunks) = (inode.clone(), None, Vec::new());
-        self.files.add(OpenFile::new(StoredContents { inode, small, chunks, next: None }))
+        self.files.add(None, OpenFile::new(StoredContents { inode, small, chunks, next: None }))
+    }
+
+    fn open_new_for(&self, who: &Credentials, inode: &Inode) -> Result<()> {
+        let (inode, small, chunks) = (inode.clone(), None, Vec::new());
+        let file = OpenFile::new(StoredContents { inode, small, chunks, next: None });
+        self.files.add(Some((who, Wanted::READ_WRITE)), file)
     }
 
     fn close(&self, id: FileId) -> Result<()> {

@@ -155,7 +155,8 @@ impl Files {
             // Others who read meanwhile need not note it again.
             inode.atime_ns = now_ns.max(inode.mtime_ns.max(inode.ctime_ns).saturating_add(1));
         }
-        match self.execute(&Operation::Change(Change::TouchAccess(file.id))) {
+        let touch = Operation::Change(Change::TouchAccess(file.id));
+        match file.users.reading(|caller| self.operations.execute_for(caller, &touch)) {
             Ok(Reply::Done) => Ok(()),
             Ok(_) => Err(super::unfit()),
             Err(error) => Err(error),

@@ -47,12 +47,14 @@ pub(crate) use client::ClientLocks;
 pub(crate) use table::{Holder, LockTable};
 pub(crate) use waits::{Account, Waits};
 
+use crate::connection::NOBODY;
 use crate::error::{Error, Result};
 use crate::message::{Response, Sender, SessionId};
 use crate::server::{Server, refusal};
+use canopy_model::Wanted;
 use canopy_namespace::FileId;
 use canopy_namespace::operation::{
-    Caller, FileLock, Hold, LockOwner, LockRange, Operation, Target,
+    Caller, FileLock, Hold, LockKind, LockMode, LockOwner, LockRange, Operation, Target,
 };
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -174,6 +176,7 @@ impl Server {
         if !self.tablet.has_file(id)? {
             return Err(refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
         }
+        self.check_locking(caller, id, &request.ask)?;
         self.sessions.begin(session)?;
         let (now, is_grace) = (self.sessions.now(), self.sessions.is_grace());
         let reply = self.sessions.with(session, |files| {
@@ -201,6 +204,21 @@ impl Server {
             reply
         });
         Ok(Response::Lock(reply.unwrap_or(LockReply::NotHeld)))
+    }
+
+    /// Fails unless a user may open a file so that it can be locked. Linux takes a descriptor.
+    fn check_locking(&self, caller: Caller<'_>, id: FileId, ask: &LockAsk) -> Result<()> {
+        let LockAsk::Set(lock, _) = ask else { return Ok(()) };
+        // A machine has checked its users when they opened the file.
+        if caller.user().is_none_or(|who| who.uid == NOBODY) {
+            return Ok(());
+        }
+        let may = |wanted| self.tablet.check_open(caller, id, wanted);
+        Ok(match (lock.owner.kind, lock.mode) {
+            (LockKind::Range, LockMode::Exclusive) => may(Wanted::WRITE),
+            (LockKind::Range, LockMode::Shared) => may(Wanted::READ),
+            (LockKind::Whole, _) => may(Wanted::READ).or_else(|_| may(Wanted::WRITE)),
+        }?)
     }
 
     /// Returns the locks of a session that may be set now. If there are none, waits for one, but not

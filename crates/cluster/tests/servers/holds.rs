@@ -307,3 +307,27 @@ fn threads_of_a_client_hold_and_release_one_file() {
         assert_eq!(site.counts().holds, 0);
     }
 }
+
+#[test]
+fn releases_may_wait_for_a_renewal() {
+    let site = open(3);
+    let client = Arc::new(site.client(7));
+    client.keep_renewed().unwrap();
+    let names = Vec::from_iter((0..60).map(|number| format!("file{number}")));
+    let ids =
+        Vec::from_iter(names.iter().map(|name| create_held(&client, name, file_type::REGULAR)));
+    for name in &names[..30] {
+        unlink(&client, name).unwrap();
+    }
+    // Half of the files get to another server, with what holds them.
+    site.hand_over();
+    assert_eq!(site.counts().holds, 60);
+    ids.iter().for_each(|id| release(&client, *id, 1));
+    let begun = std::time::Instant::now();
+    while site.counts().holds > 0 {
+        assert!(begun.elapsed().as_secs() < 20, "{} are held", site.counts().holds);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!ids[..30].iter().any(|id| is_there(&site, *id)));
+    assert!(ids[30..].iter().all(|id| is_there(&site, *id)));
+}

@@ -17,6 +17,7 @@ pub fn start(environment: &Environment) -> Node {
         security: ServerSecurity::default(),
         to_others: ClientSecurity::default(),
         lease: Some(Duration::from_millis(300)),
+        place: String::new(),
     };
     Node::start(environment, &system_clock(), &settings).unwrap()
 }

@@ -9,7 +9,7 @@ use crate::{control, quotas};
 use canopy_fuse::attributes::{ERROR, PLAN};
 use canopy_namespace::operation::{Changer, Moment};
 use canopy_namespace::quota::Quota;
-use canopy_namespace::{FileId, LABEL, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
+use canopy_namespace::{Execute, FileId, LABEL, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
 use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ impl Filesystem {
     pub(super) fn reply_attributes(&self, node: Node, reply: ReplyAttr) {
         let ttl = self.ttl_of(node);
         match self.shown(node) {
-            Ok(shown) => reply.attr(&ttl, &attributes(&shown)),
+            Ok(shown) => reply.attr(&ttl.of(&shown.inode), &attributes(&shown)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -51,14 +51,18 @@ impl Filesystem {
             return reply.error(errno(&error));
         }
         let (by, is_cut) = (By::of(request), set.size.is_some());
+        let namespace = match self.by(request) {
+            Ok(namespace) => namespace,
+            Err(error) => return reply.error(errno(&error)),
+        };
         let set_all = move |this: &Self| {
             let ttl = this.ttl();
             let changed = real(node).and_then(|id| {
                 let changer = this.changer(by, id, is_cut);
-                this.namespace.set_attributes(id, &set, changer)
+                namespace.set_attributes(id, &set, changer)
             });
             match changed {
-                Ok(inode) => reply.attr(&ttl, &attributes(&Shown::file(inode))),
+                Ok(inode) => reply.attr(&ttl.of(&inode), &attributes(&Shown::file(inode))),
                 Err(error) => reply.error(errno(&error)),
             }
         };
@@ -74,9 +78,8 @@ impl Filesystem {
         let id = real(node)?;
         let inode = self.namespace.inode(Moment::Now, id)?;
         let has_none = inode.is_directory() || inode.mode & SETUID_SETGID == 0;
-        let lets = has_none
-            || asking(request)
-                .is_ok_and(|who| self.namespace.lets_change(id, &who).is_ok_and(|lets| lets));
+        let lets_change = || self.by(request)?.lets_change(id, &asking(request)?);
+        let lets = has_none || lets_change().unwrap_or(false);
         if lets { Ok(()) } else { Err(rustix::io::Errno::PERM.into()) }
     }
 
@@ -95,9 +98,9 @@ impl Filesystem {
     }
 
     /// Notes that something was read, where anything may change.
-    pub(super) fn touch_access(&self, node: Node) -> Answer<()> {
+    pub(super) fn touch_access(&self, by: &dyn Execute, node: Node) -> Answer<()> {
         match node {
-            Node::File(id) if !self.is_read_only => self.namespace.touch_access(id),
+            Node::File(id) if !self.is_read_only => by.touch_access(id),
             _ => Ok(()),
         }
     }
@@ -178,7 +181,7 @@ impl Filesystem {
                 let by = By::of(request);
                 let set = real(node).and_then(|id| {
                     let changer = self.changer(by, id, name == acl::ACCESS.as_bytes());
-                    self.namespace.set_xattr(id, name, value, how, changer)
+                    self.by(request)?.set_xattr(id, name, value, how, changer)
                 });
                 empty(reply, set);
             }
@@ -235,7 +238,7 @@ impl Filesystem {
             });
         }
         let found = match node {
-            Node::File(id) => self.namespace.xattr(Moment::Now, id, name),
+            Node::File(id) => self.by(request).and_then(|by| by.xattr(Moment::Now, id, name)),
             Node::Snapshot(file) => {
                 asking(request).and_then(|who| self.queries.pasts.xattr(file, name, &who))
             }
@@ -288,12 +291,19 @@ impl Filesystem {
     }
 
     /// Removes an extended attribute.
-    pub(super) fn remove_xattr(&self, node: Node, name: &OsStr, reply: ReplyEmpty) {
+    pub(super) fn remove_xattr(
+        &self,
+        request: &Request,
+        node: Node,
+        name: &OsStr,
+        reply: ReplyEmpty,
+    ) {
         match check_xattr(name.as_bytes()) {
             Err(errno) => reply.error(errno),
             Ok(()) => {
                 let name = name.as_bytes();
-                empty(reply, real(node).and_then(|id| self.namespace.remove_xattr(id, name)));
+                let removed = real(node).and_then(|id| self.by(request)?.remove_xattr(id, name));
+                empty(reply, removed);
             }
         }
     }

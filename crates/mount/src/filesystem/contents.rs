@@ -8,7 +8,8 @@ use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
 use crate::node::{Node, Shown};
 use canopy_events::LimitedEvents;
-use canopy_namespace::operation::{LockKind, LockOwner};
+use canopy_model::{Credentials, Wanted};
+use canopy_namespace::operation::{Access, Caller, LockKind, LockOwner, Operation};
 use canopy_namespace::{EntryName, Error, Execute, Extent, FileId, New, Privileges};
 use fuser::{
     Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -23,6 +24,8 @@ use std::sync::Arc;
 const KEPT_AT_ONCE_BYTES: u64 = 8 << 20;
 
 const O_NOATIME: i32 = 0o1000000;
+/// Flag by which the kernel marks the opening of a program to be executed.
+const FMODE_EXEC: i32 = 0x20;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
@@ -94,8 +97,12 @@ impl Filesystem {
             Ok(id) => id,
             Err(error) => return reply.error(errno(&error)),
         };
+        let opened = match self.check_open(request, id, flags) {
+            Ok(user) => user,
+            Err(error) => return reply.error(errno(&error)),
+        };
         let open = move |this: &Self| match this
-            .open_for(id, writes, |object| reply.open_backing(object))
+            .open_for(id, opened, writes, |object| reply.open_backing(object))
         {
             Ok((handle, flags, None)) => reply.opened(handle, flags),
             Ok((handle, flags, Some(backing))) => {
@@ -110,14 +117,44 @@ impl Filesystem {
         }
     }
 
+    /// Has servers check that the user behind a request may open a file, if they check users. Returns
+    /// the user, and the rights that were found.
+    fn check_open(
+        &self,
+        request: &Request,
+        id: FileId,
+        flags: OpenFlags,
+    ) -> Answer<Option<(Credentials, Wanted)>> {
+        if !self.names_users {
+            return Ok(None);
+        }
+        let mut wanted = match flags.acc_mode() {
+            OpenAccMode::O_RDONLY => Wanted::READ,
+            OpenAccMode::O_WRONLY => Wanted::WRITE,
+            OpenAccMode::O_RDWR => Wanted::READ_WRITE,
+        };
+        // The kernel opens a program that is executed; its user may not be able to read it.
+        if flags.0 & FMODE_EXEC != 0 {
+            wanted = Wanted::EXECUTE;
+        }
+        let who = asking(request)?;
+        let open = Operation::Access(Access::Open(id, wanted));
+        self.namespace.execute_for(Caller::User(&who), &open)?;
+        Ok(Some((who, wanted)))
+    }
+
     /// Opens a regular file for the kernel, and returns how.
     fn open_for(
         &self,
         id: FileId,
+        user: Option<(Credentials, Wanted)>,
         writes: bool,
         make_backing: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Answer<(FileHandle, FopenFlags, Option<Arc<fuser::BackingId>>)> {
-        self.namespace.open(id)?;
+        match user {
+            Some((who, wanted)) => self.namespace.open_for(&who, wanted, id)?,
+            None => self.namespace.open(id)?,
+        }
         // Asked before the lock of all open files is taken.
         let local = self.passes_through.then(|| self.namespace.local_file(id)).flatten();
         let backing = self.modes.open(id, || make_backing(local?.file()?).ok());
@@ -155,19 +192,26 @@ impl Filesystem {
     }
 
     /// Makes a regular file and opens it.
-    pub(super) fn create_file(&self, parent: Node, name: &OsStr, new: &New, reply: ReplyCreate) {
+    pub(super) fn create_file(
+        &self,
+        request: &Request,
+        parent: Node,
+        name: &OsStr,
+        new: &New,
+        reply: ReplyCreate,
+    ) {
         let ttl = self.ttl();
-        let created = free(parent, name)
-            .and_then(|parent| self.namespace.create(EntryName::new(parent, name.as_bytes()), new));
-        let opened = created.and_then(|inode| {
+        let opened = free(parent, name).and_then(|parent| {
+            let by = self.by(request)?;
+            let inode = by.create(EntryName::new(parent, name.as_bytes()), new)?;
             // A new file has no object yet.
-            let opened = self.namespace.open_new(&inode);
+            let opened = by.open_new(&inode);
             self.modes.open(inode.id, || None);
             opened.map(|()| inode)
         });
         match opened {
             Ok(inode) => reply.created(
-                &ttl,
+                &ttl.of(&inode),
                 &attributes(&Shown::file(inode)),
                 GENERATION,
                 self.new_handle(),

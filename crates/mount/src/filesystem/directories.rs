@@ -5,7 +5,8 @@ use crate::convert::{attributes_of, errno, kind};
 use crate::handles::Directory;
 use crate::node::{Node, QueryId, Shown};
 use canopy_fuse::caller::credentials;
-use canopy_namespace::operation::Moment;
+use canopy_model::Wanted;
+use canopy_namespace::operation::{Access, Caller, Moment, Operation};
 use canopy_namespace::{Entry, Error, FileId, Inode, Listing};
 use fuser::{FileHandle, FopenFlags, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request};
 use parking_lot::Mutex;
@@ -16,11 +17,20 @@ use std::sync::Arc;
 impl Filesystem {
     /// Opens a directory; of a query, finds what it has.
     pub(super) fn open_directory(&self, request: &Request, node: Node, reply: ReplyOpen) {
-        let open =
-            |listing| self.directories.open(Directory::Listing(Arc::new(Mutex::new(listing))));
+        let by = match self.by(request) {
+            Ok(by) => by,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let open = |listing| {
+            let listing = Arc::new(Mutex::new(listing));
+            self.directories.open(Directory::Listing(by.clone(), listing))
+        };
         let query = match node {
             Node::Query(query) => query,
             Node::File(id) => {
+                if let Err(error) = self.check_listing(request, id) {
+                    return reply.error(errno(&error));
+                }
                 let handle = open(Listing::new(id));
                 return reply.opened(handle, self.cached_listing(id));
             }
@@ -45,6 +55,15 @@ impl Filesystem {
                 Err(error) => reply.error(errno(&error)),
             }
         });
+    }
+
+    /// Has servers check that the user behind a request may read a directory, if they check users.
+    fn check_listing(&self, request: &Request, id: FileId) -> Answer<()> {
+        if !self.names_users {
+            return Ok(());
+        }
+        let open = Operation::Access(Access::Open(id, Wanted::READ));
+        self.namespace.execute_for(Caller::User(&asking(request)?), &open).map(drop)
     }
 
     /// Returns how the kernel keeps the names of a directory: not at all if others change them.
@@ -96,6 +115,7 @@ impl Filesystem {
             if held.is_some_and(|id| self.namespace.hold(id).is_err()) {
                 return true;
             }
+            let ttl = ttl.of(inode);
             let is_full = reply.add(attributes.ino, cookie, name, &ttl, &attributes, GENERATION);
             if is_full && let Some(id) = held {
                 let _ = self.namespace.release(id, 1);
@@ -107,6 +127,15 @@ impl Filesystem {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    /// Returns the directory above one; the directory itself where a user would need a right to know it,
+    /// which no number of `..` is worth.
+    fn above(&self, id: FileId) -> Answer<FileId> {
+        if self.names_users {
+            return Ok(id);
+        }
+        self.namespace.parent(Moment::Now, id)
     }
 
     /// Adds `.` and `..` and then the entries of a directory, until `add` returns that the reply is
@@ -127,7 +156,7 @@ impl Filesystem {
                 return Ok(());
             }
             let above = match node {
-                Node::File(id) => Node::File(self.namespace.parent(Moment::Now, id)?),
+                Node::File(id) => Node::File(self.above(id)?),
                 Node::Snapshot(directory) => Node::Snapshot(self.queries.pasts.parent(directory)?),
                 Node::Query(_) => node,
             };
@@ -136,7 +165,7 @@ impl Filesystem {
             }
         }
         match directory {
-            Directory::Listing(listing) => {
+            Directory::Listing(by, listing) => {
                 let (listing, after) = (&mut listing.lock(), offset.max(2));
                 match node {
                     Node::Snapshot(directory) => {
@@ -145,12 +174,12 @@ impl Filesystem {
                         };
                         self.queries.pasts.list(directory, listing, after, add)?;
                     }
-                    _ => self.namespace.list(Moment::Now, listing, after, |entry: Entry<'_>| {
+                    _ => by.list(Moment::Now, listing, after, |entry: Entry<'_>| {
                         let node = Node::File(entry.inode.id);
                         !add(entry.cookie, entry.name, node, entry.inode, true)
                     })?,
                 }
-                self.touch_access(node)
+                self.touch_access(&*by, node)
             }
             Directory::Query(found) => {
                 let Node::Query(query) = node else { return Err(rustix::io::Errno::BADF.into()) };

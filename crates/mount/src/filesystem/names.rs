@@ -46,15 +46,16 @@ impl Filesystem {
             }
         };
         let ttl = self.ttl();
-        match self.namespace.lookup_held(EntryName::new(directory, name.as_bytes())) {
-            Ok(inode) => reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION),
+        let held = self.by(request);
+        match held.and_then(|by| by.lookup_held(EntryName::new(directory, name.as_bytes()))) {
+            Ok(inode) => reply.entry(&ttl.of(&inode), &attributes(&Shown::file(inode)), GENERATION),
             Err(error) if is_missing_query(&error) => {
                 self.look_up_virtual(request, parent, name, reply);
             }
             // All changes come through the kernel, so it may remember what there is not.
             Err(error) if error.errno() == rustix::io::Errno::NOENT => {
                 let none = attributes_of(Node::File(FileId::NONE), &Inode::default());
-                reply.entry(&ttl, &none, GENERATION);
+                reply.entry(&ttl.files, &none, GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -84,12 +85,21 @@ impl Filesystem {
         });
     }
 
-    pub(super) fn create_entry(&self, parent: Node, name: &OsStr, new: &New, reply: ReplyEntry) {
+    /// Makes anything but an open file.
+    pub(super) fn create_entry(
+        &self,
+        request: &Request,
+        parent: Node,
+        name: &OsStr,
+        new: &New,
+        reply: ReplyEntry,
+    ) {
         let ttl = self.ttl();
-        let created = free(parent, name)
-            .and_then(|parent| self.namespace.create(EntryName::new(parent, name.as_bytes()), new));
+        let created = free(parent, name).and_then(|parent| {
+            self.by(request)?.create(EntryName::new(parent, name.as_bytes()), new)
+        });
         match created {
-            Ok(inode) => reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION),
+            Ok(inode) => reply.entry(&ttl.of(&inode), &attributes(&Shown::file(inode)), GENERATION),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -122,7 +132,7 @@ impl Filesystem {
             Node::Query(id) => return self.reply_result_target(request, id, reply),
             Node::Snapshot(file) => self.queries.pasts.shown(file).map(|link| link.inode.target),
             Node::File(id) => self.namespace.readlink(Moment::Now, id).and_then(|target| {
-                self.touch_access(link)?;
+                self.touch_access(&*self.namespace, link)?;
                 Ok(target)
             }),
         };
@@ -156,24 +166,31 @@ impl Filesystem {
         let renamed = real(old.parent).and_then(|from| {
             let from = EntryName::new(from, old.name.as_bytes());
             let to = EntryName::new(free(new.parent, new.name)?, new.name.as_bytes());
-            self.namespace.rename(from, to, mode, whiteout)
+            self.by(request)?.rename(from, to, mode, whiteout)
         });
         empty(reply, renamed);
     }
 
     /// Gives a file one more name.
-    pub(super) fn add_link(&self, file: Node, parent: Node, name: &OsStr, reply: ReplyEntry) {
+    pub(super) fn add_link(
+        &self,
+        request: &Request,
+        file: Node,
+        parent: Node,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
         let ttl = self.ttl();
         let linked = real(file).and_then(|id| {
             let name = EntryName::new(free(parent, name)?, name.as_bytes());
             // The kernel holds it already, so it cannot have gone.
-            let inode = self.namespace.link(id, name)?;
+            let inode = self.by(request)?.link(id, name)?;
             self.namespace.hold(inode.id)?;
             Ok(inode)
         });
         match linked {
             Ok(inode) => {
-                reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION);
+                reply.entry(&ttl.of(&inode), &attributes(&Shown::file(inode)), GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }

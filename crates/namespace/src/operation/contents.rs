@@ -8,6 +8,7 @@ use crate::records::change::Privileges;
 use crate::records::inode::Inode;
 use crate::records::keys::FileId;
 use crate::snapshot::past::PastFile;
+use canopy_model::{Credentials, Wanted};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -30,6 +31,25 @@ pub trait FileContents: Send + Sync {
     ///
     /// Fails as [`Namespace::open_new_file`] does.
     fn open_new(&self, inode: &Inode) -> Result<()>;
+
+    /// Like `open`, for a user who may open it so. Only a client of servers that check users has to
+    /// know the user: it names one of those who have a file open when it reads and sends contents.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `open` does.
+    fn open_for(&self, _who: &Credentials, _wanted: Wanted, id: FileId) -> Result<()> {
+        self.open(id)
+    }
+
+    /// Like `open_new`, for the user who has made the file.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `open_new` does.
+    fn open_new_for(&self, _who: &Credentials, inode: &Inode) -> Result<()> {
+        self.open_new(inode)
+    }
 
     /// Closes a file that is open.
     ///

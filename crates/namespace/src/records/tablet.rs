@@ -177,6 +177,11 @@ impl Tablet {
         &self.range
     }
 
+    /// Returns the settings of the namespace, as the table has them.
+    pub fn settings(&self) -> Settings {
+        self.configured().settings.clone()
+    }
+
     pub(crate) fn configured(&self) -> Arc<Configured> {
         self.configured.read().clone()
     }

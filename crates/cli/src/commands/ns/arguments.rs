@@ -169,7 +169,8 @@ pub struct Find {
 
 #[derive(clap::Args)]
 pub struct Mount {
-    /// The namespace: its directory or bucket
+    /// The namespace: its directory or bucket; or canopy://HOST:PORT,HOST:PORT for one whose servers
+    /// listen there
     pub namespace: PathBuf,
     /// Where to mount it
     pub directory: PathBuf,
@@ -199,7 +200,17 @@ pub struct Mount {
     /// Cache so much of them at most [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_some_bytes)]
     pub cache_size: Option<u64>,
-    /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; others change nothing
+    /// The file of the certificate by which servers know this machine or user [default: server.pem in the
+    /// namespace's directory, if it can be read]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Where this machine finds the storage of the servers, in which contents of large files lie; 'none'
+    /// does without these contents [default: as the servers name it]
+    #[arg(long, value_name = "PLACE")]
+    pub storage: Option<PathBuf>,
+    /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; for a namespace on several
+    /// servers also certificate=FILE, storage=PLACE, and cache=SECONDS, for which the kernel caches
+    /// names and attributes [default: 1 for directories, 0 for all else]; others change nothing
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Print a line to standard output when it is mounted, and detach from the terminal

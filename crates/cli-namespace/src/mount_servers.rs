@@ -1,0 +1,170 @@
+//! `canopy ns mount` of a namespace on several servers, in the foreground or by a process of its own.
+//!
+//! The process is a client: it does no upkeep, and several machines mount the namespace at once. If
+//! servers trust it, the kernel of this machine checks permissions. Otherwise each operation names the
+//! user behind it, and the servers check, too.
+
+use crate::servers::{self, Access, Served};
+use crate::{daemon, mount};
+use anyhow::{Context, bail, ensure};
+use canopy::commands::ns::Mount as Arguments;
+use canopy::{Outcome, interrupt};
+use canopy_cluster::Speaker;
+use canopy_cluster::contents::Memory;
+use canopy_mount::{Believes, Mount, Options};
+use nix::sys::signal::Signal;
+use sd_notify::NotifyState;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time for which the kernel caches names and attributes of directories by default.
+const DIRECTORIES: Duration = Duration::from_secs(1);
+
+/// Threads that answer the kernel at least: each may wait for a server that has died.
+const THREADS: usize = 16;
+
+/// Longest time of `-o cache=SECONDS`.
+const CACHE_MAX: Duration = Duration::from_secs(3600);
+
+/// Time between two looks at the certificate, which may have been renewed.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What is given as an option of mount(8), or beside it.
+struct Wanted {
+    access: Access,
+    believes: Believes,
+    is_read_only: bool,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let name = servers::full_name(&arguments.namespace)?;
+    // Wrong options are reported before a process is started.
+    wanted(arguments)?;
+    let place = servers::addresses(&name)?.is_none().then_some(name);
+    daemon::check_place(&arguments.directory, &Vec::from_iter(place))?;
+    match arguments.foreground || arguments.detached {
+        true => daemon::reporting(arguments.detached, || serve(arguments)),
+        false => daemon::detach(&servers::local_of(&arguments.namespace)?.join(mount::LOG)),
+    }
+}
+
+/// Reads the options.
+fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
+    ensure!(
+        arguments.snapshot.is_none(),
+        "--snapshot: a mount of a namespace on several servers shows no snapshot yet"
+    );
+    ensure!(
+        arguments.cache.is_none(),
+        "--cache: contents of a namespace on several servers are cached in memory (--cache-size)"
+    );
+    let option = |name: &str| {
+        let found = arguments.options.iter().rev().find_map(|one| one.strip_prefix(name));
+        found.and_then(|rest| rest.strip_prefix('='))
+    };
+    let path =
+        |given: &Option<PathBuf>, name| given.clone().or_else(|| option(name).map(PathBuf::from));
+    let cached = option("cache").map(|seconds| match seconds.parse::<f64>() {
+        Ok(seconds) if (0.0..=CACHE_MAX.as_secs_f64()).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => bail!("-o cache={seconds}: give seconds, from 0 to {}", CACHE_MAX.as_secs()),
+    });
+    let believes = match cached.transpose()? {
+        Some(time) => Believes { files: time, directories: time },
+        None => Believes { files: Duration::ZERO, directories: DIRECTORIES },
+    };
+    Ok(Wanted {
+        access: Access {
+            certificate: path(&arguments.certificate, "certificate"),
+            storage: path(&arguments.storage, "storage"),
+        },
+        believes,
+        is_read_only: arguments.read_only || arguments.options.iter().any(|one| one == "ro"),
+    })
+}
+
+/// Has a thread read the certificate again from time to time, until the sender is dropped.
+fn keep_certificate(served: &Arc<Served>) -> (Sender<()>, JoinHandle<()>) {
+    let (served, (ends, ended)) = (served.clone(), channel());
+    let thread = std::thread::spawn(move || {
+        let mut told = None;
+        while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let failure = served.connection.security().refresh().err().map(|one| one.to_string());
+            if failure.is_some() && failure != told {
+                tracing::warn!("the certificate: {}", failure.as_deref().unwrap_or_default());
+            }
+            told = failure;
+        }
+    });
+    (ends, thread)
+}
+
+/// Mounts, and answers the kernel until it is unmounted.
+fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    if arguments.detached {
+        // It may lead a session already.
+        let _ = rustix::process::setsid();
+    }
+    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    daemon::raise_limit();
+    canopy::print_events(String::new());
+    let wanted = wanted(arguments)?;
+    let mut memory = Memory::default();
+    if let Some(bytes) = arguments.cache_size {
+        memory.cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+    let served = Served::with_memory(&arguments.namespace, &wanted.access, memory)?;
+    // The kernel would ask the mount for the chunks that the mount needs to answer.
+    daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
+    let served = Arc::new(served);
+    let (ends, watching) = keep_certificate(&served);
+    let ran = mount_and_run(arguments, &wanted, &served, signals);
+    drop(ends);
+    // A thread that panicked has said so.
+    let _ = watching.join();
+    let directory = arguments.directory.display();
+    let ended = served.end();
+    ran?;
+    ended.with_context(|| format!("what was last written through {directory} is lost"))?;
+    Ok(Outcome::Complete)
+}
+
+fn mount_and_run(
+    arguments: &Arguments,
+    wanted: &Wanted,
+    served: &Served,
+    signals: nix::sys::signal::SigSet,
+) -> anyhow::Result<()> {
+    let is_root = nix::unistd::geteuid().is_root();
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let options = Options {
+        // Servers would refuse requests of others than the user of the certificate.
+        is_for_all: is_root
+            && !arguments.private
+            && !matches!(served.connection.speaker(), Speaker::User(_)),
+        is_read_only: wanted.is_read_only,
+        snapshot: None,
+        threads: arguments.threads.map_or(THREADS.max(threads), usize::from),
+        name: served.name.clone(),
+        passes_through: false,
+        believes: Some(wanted.believes),
+        names_users: !served.is_trusted(),
+    };
+    let directory = arguments.directory.display();
+    let mut mounted = Mount::new(served.namespace.clone(), &arguments.directory, &options)
+        .with_context(|| format!("cannot mount on {directory}"))?;
+    daemon::restrict(&arguments.directory, &arguments.options)?;
+    daemon::unmount_on_signal(signals, mounted.unmounter());
+    if arguments.detached {
+        daemon::report_ready();
+    }
+    // systemd starts what needs the mount when it is there.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let ran = mounted.run();
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    ran.with_context(|| format!("the mount on {directory} failed"))
+}

@@ -1,0 +1,111 @@
+//! Processes that die below a mount, and mounts that die.
+
+use crate::common::{failure, ns, shell, success, wait_until};
+use crate::site::{Site, is_mounted};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+#[test]
+fn operations_wait_while_a_server_is_replaced() {
+    let mut site = Site::with(4, 2, &["--split-entries", "64"]);
+    let on = site.mount("on", &[]);
+    fs::create_dir(on.join("d")).unwrap();
+    let mut open = File::create(on.join("open")).unwrap();
+    let unlinked = OpenOptions::new().create(true).write(true).read(true).open(on.join("gone"));
+    let unlinked = unlinked.unwrap();
+    fs::remove_file(on.join("gone")).unwrap();
+    let made = std::thread::scope(|scope| {
+        let makers = Vec::from_iter((0..4).map(|maker| {
+            let on = &on;
+            scope.spawn(move || {
+                let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+                let mut count = 0;
+                while begun.elapsed() < Duration::from_secs(4) {
+                    let one = Instant::now();
+                    fs::write(on.join(format!("d/{maker}-{count}")), format!("{count}")).unwrap();
+                    longest = longest.max(one.elapsed());
+                    count += 1;
+                }
+                (count, longest)
+            })
+        }));
+        std::thread::sleep(Duration::from_secs(1));
+        let process = site.processes.remove(0);
+        process.kill();
+        Vec::from_iter(makers.into_iter().map(|maker| maker.join().unwrap()))
+    });
+    for (maker, (count, longest)) in made.iter().enumerate() {
+        assert!(*longest < Duration::from_secs(20), "{longest:?}");
+        for number in 0..*count {
+            let read = fs::read_to_string(on.join(format!("d/{maker}-{number}"))).unwrap();
+            assert_eq!(read, number.to_string());
+        }
+    }
+    let all: usize = made.iter().map(|(count, _)| count).sum();
+    assert_eq!(fs::read_dir(on.join("d")).unwrap().count(), all);
+    // What was open is open.
+    open.write_all(b"text").unwrap();
+    drop(open);
+    assert_eq!(fs::read_to_string(on.join("open")).unwrap(), "text");
+    unlinked.write_all_at(b"text", 0).unwrap();
+    unlinked.sync_all().unwrap();
+    success(&site.unmount("on"));
+}
+
+#[test]
+fn a_mount_without_servers_waits_and_can_be_unmounted() {
+    let mut site = Site::new(2, 1);
+    let on = site.mount("on", &[]);
+    let mut open = File::create(on.join("file")).unwrap();
+    site.processes.remove(0).kill();
+    let writer = std::thread::spawn(move || {
+        open.write_all(b"text").unwrap();
+        open.sync_all()
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!writer.is_finished());
+    site.start(&[]);
+    writer.join().unwrap().unwrap();
+    assert_eq!(fs::read_to_string(on.join("file")).unwrap(), "text");
+    // Nothing waits to be sent, so no server is needed.
+    site.processes.remove(0).kill();
+    let begun = Instant::now();
+    success(&site.unmount("on"));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(!is_mounted(&on));
+}
+
+#[test]
+fn a_mount_that_was_killed_is_cleared() {
+    let mut site = Site::new(2, 1);
+    let (on, other) = (site.mount("on", &[]), site.mount("other", &[]));
+    let mut kept = OpenOptions::new().create(true).write(true).read(true).open(other.join("kept"));
+    let kept = kept.as_mut().unwrap();
+    kept.write_all(b"kept").unwrap();
+    fs::write(on.join("synced"), "text").unwrap();
+    let process = rustix_xattr(&on);
+    kill(Pid::from_raw(process), Signal::SIGKILL).unwrap();
+    wait_until("nobody answers", || fs::read_dir(&on).is_err());
+    let again = ns("mount").arg(site.url()).arg(&on).output().unwrap();
+    assert!(failure(&again).contains("was killed; first unmount it"));
+    success(&site.unmount("on"));
+    assert!(!is_mounted(&on));
+    site.mount("on", &[]);
+    assert_eq!(shell(&on, "cat synced"), "text");
+    let mut text = String::new();
+    File::open(on.join("kept")).unwrap().read_to_string(&mut text).unwrap();
+    for on in ["on", "other"] {
+        success(&site.unmount(on));
+    }
+}
+
+/// The process that answers for a mount.
+fn rustix_xattr(on: &std::path::Path) -> i32 {
+    let mut value = [0; 32];
+    let length = rustix::fs::getxattr(on, "user.canopy.process", &mut value[..]).unwrap();
+    std::str::from_utf8(&value[..length]).unwrap().parse().unwrap()
+}

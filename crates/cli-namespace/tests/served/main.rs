@@ -1,0 +1,11 @@
+//! `canopy ns mount` of namespaces on several servers: real processes on loopback, real mounts. Needs
+//! root and /dev/fuse.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod first;
+mod options;
+mod sharing;
+mod site;
+mod users;

@@ -1,0 +1,90 @@
+//! How a namespace on several servers is named, and options of its mount.
+
+use crate::common::{failure, ns, shell, success};
+use crate::site::{Site, mount_line};
+use std::fs;
+
+#[test]
+fn a_namespace_is_mounted_by_its_place_or_by_addresses() {
+    let mut site = Site::new(2, 1);
+    let namespace = site.namespace.to_str().unwrap().to_owned();
+    let url = site.url();
+    for (source, options, expected) in [
+        (&namespace, &[][..], "rw,"),
+        (&url, &["-o", "ro,nosuid,_netdev"][..], "ro,nosuid,"),
+        (&url, &["--read-only"][..], "ro,"),
+        (&url, &["-o", "cache=1.5,nodev"][..], "rw,nodev,"),
+    ] {
+        success(&site.mount_command(source, "on", options).output().unwrap());
+        let on = site.path("on");
+        let line = mount_line(&on).unwrap();
+        assert!(line.starts_with(&format!("{source} ")), "{line}");
+        assert!(line.contains("fuse.canopy") && line.contains(expected), "{line}");
+        assert!(line.contains("default_permissions") && line.contains("allow_other"), "{line}");
+        assert_eq!(fs::write(on.join("file"), "text").is_ok(), expected.starts_with("rw"));
+        assert_eq!(fs::read_to_string(on.join("file")).unwrap(), "text");
+        shell(&on, "df .; stat -f .");
+        success(&site.unmount("on"));
+        assert!(mount_line(&on).is_none());
+    }
+    let logs = shell(&site.path("cache/canopy/namespaces"), "ls */mount.log | wc -l");
+    assert_eq!(logs.trim(), "2");
+}
+
+#[test]
+fn large_files_need_the_storage() {
+    let mut site = Site::new(2, 1);
+    let other = Site::created(1, &[]);
+    let url = site.url();
+    let elsewhere = other.namespace.to_str().unwrap();
+    for (storage, expected) in
+        [("/no/such/place", "no such directory"), (elsewhere, "it has cluster ")]
+    {
+        let told = site.mount_command(&url, "on", &["--storage", storage]).output().unwrap();
+        let told = failure(&told);
+        assert!(told.contains(expected) && told.contains("(--storage PLACE)"), "{told}");
+        assert!(told.contains("--storage none"), "{told}");
+    }
+    // Another way to the place.
+    let link = site.path("link");
+    std::os::unix::fs::symlink(&site.namespace, &link).unwrap();
+    let storage = format!("storage={}", link.display());
+    let on = site.mount("on", &["-o", &storage]);
+    fs::write(on.join("large"), vec![1; 100_000]).unwrap();
+    success(&site.unmount("on"));
+    let on = site.mount("on", &["--storage", "none"]);
+    fs::write(on.join("small"), "text").unwrap();
+    assert_eq!(fs::read_to_string(on.join("small")).unwrap(), "text");
+    fs::read(on.join("large")).unwrap_err();
+    fs::write(on.join("new"), vec![1; 100_000]).unwrap_err();
+    assert_eq!(on.join("large").metadata().unwrap().len(), 100_000);
+    success(&site.unmount("on"));
+}
+
+#[test]
+fn wrong_names_and_options_are_reported() {
+    let mut site = Site::created(2, &[]);
+    let namespace = site.namespace.to_str().unwrap().to_owned();
+    for (source, options, expected) in [
+        (namespace.as_str(), &[][..], "'canopy cluster start "),
+        ("canopy://", &[], "canopy://HOST:PORT,HOST:PORT"),
+        ("canopy://127.0.0.1", &[], "is not an address"),
+        (&namespace, &["--snapshot", "x"], "shows no snapshot yet"),
+        (&namespace, &["--cache", "/tmp"], "are cached in memory"),
+        (&namespace, &["-o", "cache=x"], "-o cache=x: give seconds"),
+        (&namespace, &["--certificate", "/no/file"], "/no/file: No such file"),
+    ] {
+        let told = failure(&site.mount_command(source, "on", options).output().unwrap());
+        assert!(told.contains(expected), "{source} {options:?}: {told}");
+    }
+    // Of one machine.
+    let local = site.path("local");
+    success(&ns("create").arg(&local).output().unwrap());
+    let local = local.to_str().unwrap().to_owned();
+    let told = site.mount_command(&local, "on", &["--storage", "none"]).output().unwrap();
+    assert!(failure(&told).contains("are for namespaces on several servers"));
+    // The mount is not over what it reads.
+    site.start(&[]);
+    let command = ns("mount").arg(&namespace).arg(&namespace).output().unwrap();
+    assert!(failure(&command).contains("cannot be mounted over itself"));
+}

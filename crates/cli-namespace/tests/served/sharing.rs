@@ -1,0 +1,147 @@
+//! Two mounts of one namespace: changes that one makes, as the other sees them.
+
+use crate::common::{shell, success, wait_until};
+use crate::site::Site;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::PathBuf;
+
+/// A cluster that is mounted twice. Directories are not cached, so that there is nothing to wait for.
+fn twice() -> (Site, PathBuf, PathBuf) {
+    let mut site = Site::with(4, 2, &["--split-entries", "64", "--chunk-size", "64K"]);
+    let one = site.mount("one", &["-o", "cache=0"]);
+    let other = site.mount("other", &["-o", "cache=0"]);
+    (site, one, other)
+}
+
+#[test]
+fn names_are_seen_by_the_other_mount() {
+    let (site, one, other) = twice();
+    fs::create_dir(one.join("d")).unwrap();
+    for number in 0..300 {
+        File::create(one.join(format!("d/{number}"))).unwrap();
+    }
+    assert_eq!(fs::read_dir(other.join("d")).unwrap().count(), 300);
+    assert_eq!(
+        other.join("d").metadata().unwrap().mtime_nsec(),
+        one.join("d").metadata().unwrap().mtime_nsec()
+    );
+    // A name that was missed is seen once it is there, and the other way round.
+    assert!(!other.join("late").exists());
+    File::create(one.join("late")).unwrap();
+    assert!(other.join("late").exists());
+    fs::remove_file(other.join("late")).unwrap();
+    assert!(!one.join("late").exists());
+    // Renames over servers, of files and of directories.
+    for number in 0..100 {
+        fs::rename(other.join(format!("d/{number}")), other.join(format!("moved{number}")))
+            .unwrap();
+        assert!(one.join(format!("moved{number}")).is_file());
+        assert!(!one.join(format!("d/{number}")).exists());
+    }
+    fs::rename(one.join("d"), one.join("e")).unwrap();
+    assert_eq!(fs::read_dir(other.join("e")).unwrap().count(), 200);
+    assert!(fs::read_dir(other.join("d")).is_err());
+    fs::hard_link(one.join("e/200"), one.join("link")).unwrap();
+    symlink("e/200", other.join("symlink")).unwrap();
+    assert_eq!(other.join("link").metadata().unwrap().nlink(), 2);
+    assert_eq!(
+        one.join("symlink").metadata().unwrap().ino(),
+        other.join("link").metadata().unwrap().ino()
+    );
+    assert!(fs::remove_dir(one.join("e")).is_err());
+    fs::remove_dir_all(other.join("e")).unwrap();
+    assert!(!one.join("e").exists());
+    for on in ["one", "other"] {
+        success(&site.unmount(on));
+    }
+}
+
+#[test]
+fn contents_are_seen_once_a_file_is_closed() {
+    let (site, one, other) = twice();
+    for (name, bytes) in [("small", 100), ("large", 1 << 20)] {
+        let text = Vec::from_iter((0..bytes).map(|at: usize| (at % 251) as u8));
+        fs::write(one.join(name), &text).unwrap();
+        assert_eq!(fs::read(other.join(name)).unwrap(), text);
+        // Also where the other mount has read it before.
+        fs::write(one.join(name), vec![7; bytes / 2]).unwrap();
+        assert_eq!(fs::read(other.join(name)).unwrap(), vec![7; bytes / 2]);
+        // Different parts of one chunk.
+        let [first, second] =
+            [&one, &other].map(|on| OpenOptions::new().write(true).open(on.join(name)).unwrap());
+        first.write_all_at(b"one", 0).unwrap();
+        second.write_all_at(b"other", 10).unwrap();
+        drop((first, second));
+        let read = fs::read(one.join(name)).unwrap();
+        assert_eq!((&read[..3], &read[10..15]), (&b"one"[..], &b"other"[..]));
+        // fsync is enough.
+        let mut open = OpenOptions::new().append(true).open(other.join(name)).unwrap();
+        open.write_all(b"end").unwrap();
+        open.sync_all().unwrap();
+        let mut seen = File::open(one.join(name)).unwrap();
+        seen.seek(SeekFrom::End(-3)).unwrap();
+        let mut end = String::new();
+        seen.read_to_string(&mut end).unwrap();
+        assert_eq!(end, "end");
+    }
+    // Appends that follow each other.
+    for round in 0..20 {
+        let on = if round % 2 == 0 { &one } else { &other };
+        let mut log = OpenOptions::new().create(true).append(true).open(on.join("log")).unwrap();
+        writeln!(log, "{round}").unwrap();
+    }
+    let log = fs::read_to_string(one.join("log")).unwrap();
+    assert_eq!(log.lines().count(), 20, "{log}");
+    for on in ["one", "other"] {
+        success(&site.unmount(on));
+    }
+}
+
+#[test]
+fn mapped_files_are_seen_once_they_are_synced() {
+    let (site, one, other) = twice();
+    fs::write(one.join("file"), vec![0; 200_000]).unwrap();
+    let program = "import mmap,sys\n\
+        f = open(sys.argv[1], 'r+b')\n\
+        m = mmap.mmap(f.fileno(), 0)\n\
+        m[100000:100005] = b'hello'\n\
+        m.flush(); m.close(); f.close()\n";
+    fs::write(site.path("map.py"), program).unwrap();
+    shell(&one, &format!("python3 {} file", site.path("map.py").display()));
+    assert_eq!(&fs::read(other.join("file")).unwrap()[100_000..100_005], b"hello");
+    // Programs are mapped, too.
+    fs::copy("/bin/true", one.join("true")).unwrap();
+    shell(&other, "./true");
+}
+
+#[test]
+fn open_files_stay_without_a_name() {
+    let (site, one, other) = twice();
+    for (name, bytes) in [("small", 100), ("large", 300_000)] {
+        fs::write(one.join(name), vec![1; bytes]).unwrap();
+        let mut open = OpenOptions::new().read(true).write(true).open(one.join(name)).unwrap();
+        fs::remove_file(other.join(name)).unwrap();
+        assert!(!one.join(name).exists());
+        assert_eq!(open.metadata().unwrap().nlink(), 0);
+        let mut read = Vec::new();
+        open.read_to_end(&mut read).unwrap();
+        assert_eq!(read, vec![1; bytes]);
+        open.write_all_at(b"more", bytes as u64).unwrap();
+        open.sync_all().unwrap();
+        assert_eq!(open.metadata().unwrap().len(), bytes as u64 + 4);
+    }
+    // What nobody has open is removed.
+    let chunks = || {
+        let listed = walk(&site.namespace.join("objects/contents/chunk"));
+        listed.iter().filter(|path| path.is_file()).count()
+    };
+    wait_until("chunks are gone", || chunks() == 0);
+}
+
+fn walk(directory: &std::path::Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths.flat_map(|path| walk(&path).into_iter().chain([path])).collect()
+}

@@ -1,0 +1,118 @@
+//! Mounts by a machine that servers do not trust: they check each user.
+
+use crate::common::{as_user, failure, success};
+use crate::site::Site;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Output;
+
+const ADA: u32 = 4001;
+const BEN: u32 = 4002;
+
+/// A cluster with certificates, mounted by a machine that does not speak for root, and by the
+/// servers' own.
+fn mounted() -> Site {
+    let mut site = Site::created(2, &["--chunk-size", "64K"]);
+    success(&site.cluster(&["certificate", "--server", "@"]));
+    success(&site.cluster(&["certificate", "--node", "n1", "@"]));
+    success(&site.cluster(&["certificate", "--node", "n2", "--root", "@"]));
+    site.start(&[]);
+    for (on, file) in [("n1", "n1.pem"), ("n2", "n2.pem"), ("own", "namespace/server.pem")] {
+        let file = site.path(file);
+        site.mount(on, &["-o", "cache=0", "--certificate", file.to_str().unwrap()]);
+    }
+    site
+}
+
+fn run(uid: u32, directory: &Path, line: &str) -> Output {
+    let mut command = as_user(uid, "bash");
+    command.args(["-e", "-c", line]).current_dir(directory).output().unwrap()
+}
+
+#[test]
+fn servers_check_users_of_machines() {
+    let site = mounted();
+    let [node, root_node, own] = ["n1", "n2", "own"].map(|on| site.path(on));
+    fs::set_permissions(&own, Permissions::from_mode(0o1777)).unwrap();
+    for on in [&node, &root_node] {
+        let name = on.file_name().unwrap().to_str().unwrap().to_owned();
+        success(&run(
+            ADA,
+            on,
+            &format!("mkdir {name} && echo text > {name}/file && chmod 700 {name}"),
+        ));
+        success(&run(
+            ADA,
+            on,
+            &format!("head -c 300000 /dev/zero > {name}/large && wc -c {name}/large"),
+        ));
+        success(&run(
+            ADA,
+            on,
+            &format!("ls -la {name}; cat {name}/file; mv {name}/file {name}/moved"),
+        ));
+        success(&run(
+            ADA,
+            on,
+            &format!("ln {name}/moved {name}/link; rm {name}/link; truncate -s 3 {name}/moved"),
+        ));
+        assert_eq!(fs::read_to_string(own.join(&name).join("moved")).unwrap(), "tex");
+        assert_eq!(own.join(&name).join("large").metadata().unwrap().uid(), ADA);
+        for line in ["ls", "cat"] {
+            let target = if line == "ls" { name.clone() } else { format!("{name}/moved") };
+            let refused = run(BEN, on, &format!("{line} {target}"));
+            assert!(!refused.status.success(), "{refused:?}");
+        }
+        let refused = run(BEN, on, &format!("rm -rf {name}"));
+        assert!(!refused.status.success(), "{refused:?}");
+    }
+    // Root of a machine is nobody there, unless the certificate says that it is root.
+    fs::write(own.join("of-root"), "secret").unwrap();
+    fs::set_permissions(own.join("of-root"), Permissions::from_mode(0o600)).unwrap();
+    assert!(fs::read(node.join("of-root")).is_err());
+    assert!(fs::write(node.join("by-root"), "x").is_err());
+    assert!(fs::set_permissions(node.join("of-root"), Permissions::from_mode(0o666)).is_err());
+    assert!(chown(node.join("of-root"), Some(ADA), None).is_err());
+    assert!(fs::remove_file(node.join("of-root")).is_err());
+    assert_eq!(fs::read(root_node.join("of-root")).unwrap(), b"secret");
+    chown(root_node.join("of-root"), Some(ADA), None).unwrap();
+    assert_eq!(success(&run(ADA, &node, "cat of-root")), "secret");
+}
+
+#[test]
+fn rights_that_are_taken_away_count_at_once() {
+    let site = mounted();
+    let (node, own) = (site.path("n1"), site.path("own"));
+    fs::create_dir(own.join("d")).unwrap();
+    fs::write(own.join("d/file"), "text").unwrap();
+    fs::set_permissions(own.join("d"), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(own.join("d/file"), Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(success(&run(BEN, &node, "cat d/file; ls d")), "textfile\n");
+    fs::set_permissions(own.join("d"), Permissions::from_mode(0o700)).unwrap();
+    for line in ["cat d/file", "ls d", "stat d/file"] {
+        let refused = run(BEN, &node, line);
+        assert!(!refused.status.success(), "{line}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_certificate_is_needed_and_checked() {
+    let mut site = Site::created(1, &[]);
+    let other = Site::created(1, &[]);
+    success(&site.cluster(&["certificate", "--server", "@"]));
+    success(&other.cluster(&["certificate", "--node", "n1", "@"]));
+    site.start(&[]);
+    let url = site.url();
+    let wrong = other.path("n1.pem");
+    for options in [&[][..], &["--certificate", wrong.to_str().unwrap()]] {
+        let told = failure(&site.mount_command(&url, "on", options).output().unwrap());
+        assert!(told.contains("cannot reach the servers"), "{told}");
+    }
+    let told = failure(&site.mount_command(&url, "on", &[]).output().unwrap());
+    assert!(told.contains("--certificate FILE"), "{told}");
+    // That of the servers is beside the place.
+    let namespace = site.namespace.to_str().unwrap().to_owned();
+    success(&site.mount_command(&namespace, "on", &[]).output().unwrap());
+    success(&site.unmount("on"));
+}

@@ -1,0 +1,28 @@
+//! How long the kernel may cache replies.
+
+use canopy_namespace::Inode;
+use std::time::Duration;
+
+/// How long the kernel may cache names and attributes that others change, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Believes {
+    /// Those of files, and that there is no file of a name.
+    pub files: Duration,
+    /// Those of directories.
+    pub directories: Duration,
+}
+
+impl Believes {
+    /// Nothing is cached.
+    pub const NOTHING: Self = Believes { files: Duration::ZERO, directories: Duration::ZERO };
+
+    /// Everything is cached for some time.
+    pub(crate) fn all_for(time: Duration) -> Self {
+        Believes { files: time, directories: time }
+    }
+
+    /// Returns the time for a file with this inode.
+    pub(crate) fn of(self, inode: &Inode) -> Duration {
+        if inode.is_directory() { self.directories } else { self.files }
+    }
+}
