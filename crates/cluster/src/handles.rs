@@ -20,9 +20,7 @@
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, SessionId};
 use crate::wire::Peer;
-use canopy_namespace::operation::{
-    Access, Change, Hold, OnQuotas, OnSnapshots, Operation, Read,
-};
+use canopy_namespace::operation::{Access, Change, Hold, OnQuotas, OnSnapshots, Operation, Read};
 use canopy_namespace::{Entry, FileId, Inode, ROOT, Reply};
 use canopy_store::Environment;
 use canopy_store::storage::Created;

@@ -21,6 +21,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Time after which a lock is tried again without a sign that it is its turn.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Time that the last close of a file may take to get here, and pauses until then.
+const CLOSING: Duration = Duration::from_millis(100);
+const RETRY_FLOCK: Duration = Duration::from_millis(10);
+
 /// A request about a lock.
 #[derive(Clone, Copy)]
 pub(super) struct LockCall {
@@ -117,30 +121,61 @@ impl Filesystem {
                 super::empty(reply, free(namespace, id, &call));
             });
         };
+        let namespace = self.namespace.clone();
         if waits {
             if !locks.begin_waiting(uid) {
                 return reply.error(Errno::ENOLCK);
             }
-            let (namespace, counted) = (self.namespace.clone(), locks.clone());
-            let run = move || {
+            return in_thread(locks.clone(), uid, move || {
                 let asked = ask_for(&locks, id, node, &call, mode, uid, thread);
                 wait(&*namespace, &locks, &asked, reply);
-                locks.end_waiting(uid);
-            };
-            // The reply is dropped if there is no thread, which answers with an error.
-            if thread::Builder::new().name("mount-lock".into()).spawn(run).is_err() {
-                counted.end_waiting(uid);
-            }
-            return;
+            });
         }
-        self.transfer(uid, false, move |namespace| {
+        self.transfer(uid, false, move |_| {
             let asked = ask_for(&locks, id, node, &call, mode, uid, thread);
-            match attempt(namespace, &locks, &asked, false) {
-                Ok(LockOutcome::Set) => reply.ok(),
-                Ok(LockOutcome::Refused | LockOutcome::Waits) => reply.error(Errno::EAGAIN),
-                Err(error) => reply.error(errno(&error)),
+            let outcome = attempt(&*namespace, &locks, &asked, false);
+            let is_flock = asked.lock.owner.kind == LockKind::Whole;
+            let is_refused = matches!(outcome, Ok(LockOutcome::Refused));
+            if !is_refused || !is_flock || !locks.begin_waiting(uid) {
+                return answer(outcome, reply);
             }
+            in_thread(locks.clone(), uid, move || retry(&*namespace, &locks, &asked, reply));
         });
+    }
+}
+
+/// Runs what may wait for a user, whose thread is counted already.
+fn in_thread(locks: Arc<Locks>, uid: u32, work: impl FnOnce() + Send + 'static) {
+    let counted = locks.clone();
+    let run = move || {
+        work();
+        locks.end_waiting(uid);
+    };
+    // A reply that is dropped is an error.
+    if thread::Builder::new().name("mount-lock".into()).spawn(run).is_err() {
+        counted.end_waiting(uid);
+    }
+}
+
+fn answer(outcome: Result<LockOutcome>, reply: ReplyEmpty) {
+    match outcome {
+        Ok(LockOutcome::Set) => reply.ok(),
+        Ok(LockOutcome::Refused | LockOutcome::Waits) => reply.error(Errno::EAGAIN),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// Tries again, for a moment, to set a lock of flock(2) that was refused: the kernel tells of the last
+/// close of a file only after close(2) has returned.
+fn retry(namespace: &dyn Execute, locks: &Locks, asked: &Asked, reply: ReplyEmpty) {
+    let since = Instant::now();
+    loop {
+        thread::sleep(RETRY_FLOCK);
+        let outcome = attempt(namespace, locks, asked, false);
+        let is_refused = matches!(outcome, Ok(LockOutcome::Refused));
+        if !is_refused || since.elapsed() >= CLOSING {
+            return answer(outcome, reply);
+        }
     }
 }
 
