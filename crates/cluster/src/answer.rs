@@ -109,10 +109,13 @@ impl Server {
             Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
-            Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
+            Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::AwaitLocks => {
+                Err(Error::Unfit)
+            }
             Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
             Request::Share(request) => self.on_shares(peers, caller, request),
+            Request::Lock(request) => self.answer_lock(sender, request),
         };
         response.map(|response| Answered { response, is_first: true })
     }

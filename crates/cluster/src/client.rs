@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
 use crate::layout::KnownDirectory;
+use crate::locks::ClientLocks;
 use crate::message::{Partitions, Request, Response, Sender, SessionId};
 use crate::pace::{Pace, system_pace};
 use crate::peers::Peers;
@@ -13,8 +14,8 @@ use crate::snapshots::Pasts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Entries, Moment, OnSnapshots, Operation, Page, Query,
-    Read, Target,
+    Access, Administration, Caller, Change, Entries, FileLocks, Moment, OnSnapshots, Operation,
+    Page, Query, Read, Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
@@ -58,6 +59,7 @@ pub struct Client {
     session: SessionId,
     slots: Slots,
     pub(crate) held: Held,
+    pub(crate) locks: ClientLocks,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
     pace: Arc<dyn Pace>,
@@ -84,6 +86,7 @@ impl Client {
             session,
             slots: Slots::new(),
             held: Held::default(),
+            locks: ClientLocks::default(),
             patience: PATIENCE,
             pace: system_pace(),
             peers,
@@ -677,5 +680,13 @@ impl Operations for Client {
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> canopy_namespace::Result<()> {
         Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
+    }
+
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        Some(self)
+    }
+
+    fn check_locks(&self, id: FileId) -> canopy_namespace::Result<()> {
+        Ok(Client::check_locks(self, id)?)
     }
 }

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::contents::{ClusterNamespace, Memory};
 use crate::error::{Error, Result};
 use crate::membership::{MembershipError, survey};
-use crate::message::{Request, Response, Sender, SessionId};
+use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::remote::{Patience, Remote};
 use crate::security::Security;
@@ -41,7 +41,7 @@ const PATIENCE: Patience =
 const CONNECTING: Duration = Duration::from_secs(20);
 
 /// The user and the group of a machine's requests that concern none of its users.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// An error of connecting to a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +165,7 @@ impl Connection {
         let remote = Remote::connect_within(addresses, to_servers, PATIENCE, CONNECTING)?;
         let (speaker, settings) = introduce(&remote, &security)?;
         let peers: Arc<dyn Peers> = remote.clone();
-        let client = Client::new(peers, SessionId(random()?)).speaking_for(speaker.own());
+        let client = Client::new(peers, remote.begin_session()?).speaking_for(speaker.own());
         Ok(Connection { remote, client: Arc::new(client), security, settings, speaker })
     }
 
@@ -277,17 +277,6 @@ fn settings_for(remote: &Remote, speaker: Speaker) -> Result<Settings> {
         Response::Reply(Reply::Settings(settings)) => Ok(settings),
         _ => Err(Error::Unfit),
     }
-}
-
-/// Returns 64 random bits, for a session that nobody else has.
-fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let source = std::io::Error::other(error.to_string());
-        canopy_namespace::Error::Io { what: "take random bits".into(), source }
-    })?;
-    // 0 is the session of servers.
-    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 #[cfg(test)]

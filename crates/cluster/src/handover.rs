@@ -2,7 +2,7 @@
 //! sends each step to the receiver as a message.
 
 use crate::error::{Error, Result};
-use crate::holds::APART;
+use crate::holds::{APART, MovedHold};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -17,8 +17,8 @@ const ENTRIES: usize = 512;
 /// Records of executed changes in one step: those of symbolic links have 4 KiB.
 const RECORDS: usize = 128;
 
-/// Holds in one step.
-const HOLDS: usize = 8192;
+/// Holds, and locks with them, in one step. One hold may have more locks.
+const HOLDS: usize = 4096;
 
 /// A step of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +116,8 @@ impl HandOver<'_> {
             last = entries.into_iter().last();
         }
         self.send_executed()?;
-        for holds in giver.holds_of(&files).chunks(HOLDS) {
-            self.check(self.send(MoveStep::Holds(holds.to_vec()))?.done()?)?;
+        for holds in messages_of(giver.holds_of(&files)) {
+            self.check(self.send(MoveStep::Holds(holds))?.done()?)?;
         }
         self.check(steps.goes_on(Step::Complete))?;
         let count = giver.tablet.count_entries(directory, &hashes)?;
@@ -158,6 +158,24 @@ impl HandOver<'_> {
     }
 }
 
+/// Divides holds among messages.
+fn messages_of(holds: Vec<MovedHold>) -> Vec<Vec<MovedHold>> {
+    let (mut messages, mut last, mut size) = (Vec::new(), Vec::new(), 0);
+    for hold in holds {
+        let own = 1 + hold.locks.len();
+        if size + own > HOLDS && !last.is_empty() {
+            messages.push(std::mem::take(&mut last));
+            size = 0;
+        }
+        size += own;
+        last.push(hold);
+    }
+    if !last.is_empty() {
+        messages.push(last);
+    }
+    messages
+}
+
 /// Takes a step of a hand-over at the receiver.
 pub(crate) fn receive(
     receiver: &Server,
@@ -172,6 +190,11 @@ pub(crate) fn receive(
         }
         MoveStep::Entries(entries) => {
             let takes = receiver.take_entries(directory, child, attempt, entries)?;
+            if takes {
+                // Locks that an attempt has brought that failed.
+                let ids = entries.iter().map(|entry| entry.inode.id);
+                receiver.sessions.locks.change(|locks| ids.for_each(|id| locks.forget(id)));
+            }
             Ok(Response::Done(takes))
         }
         MoveStep::Executed(records) => {

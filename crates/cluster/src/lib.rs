@@ -11,6 +11,7 @@
 //! | an operation at its server; directories | `answer`, `making` |
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | files that stay without a name | `holds` (server), `held` (client) |
+//! | locks of programs: flock, fcntl | `locks` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
@@ -18,6 +19,7 @@
 //! | when partitions split; numbers of entries | `growth`, `tally` |
 //! | time and waiting, which a simulation decides | `pace` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
+//! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | queries | `searching` |
@@ -58,11 +60,13 @@ mod everywhere;
 #[doc(hidden)]
 pub mod fuzzing;
 mod growth;
+mod handles;
 mod handover;
 mod held;
 mod holds;
 mod intents;
 mod layout;
+mod locks;
 mod making;
 pub mod membership;
 mod message;
@@ -96,7 +100,9 @@ pub use cuts::{CutId, CutReply, CutStep};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
+pub use holds::MovedHold;
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
+pub use locks::{LastRequest, LockAsk, LockReply, LockRequest};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Partitions, PastRequest, Refusal, Request,
     Response, Sender, ServerRequest, SessionId,

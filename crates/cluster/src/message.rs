@@ -6,13 +6,15 @@
 use crate::check::DirectoryFact;
 use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
+use crate::holds::MovedHold;
 use crate::intents::{Part, Seen};
+use crate::locks::{LockReply, LockRequest};
 use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 use crate::searching::{ArrivalMark, NameRange, SearchPart};
 use crate::snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 use crate::tally::Tally;
 use canopy_model::Credentials;
-use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::operation::{Caller, Entries, Hold, LockOwner, Operation, Page, Target};
 use canopy_namespace::quota::{Account, Notice, Quota, Shortage};
 use canopy_namespace::{
     Ancestor, ChangeId, Cursor, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId,
@@ -101,6 +103,10 @@ pub enum Request<'a> {
     PushAttributes(FileId),
     /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
     Share(ShareRequest),
+    /// Asks about locks on a file that the session holds, and changes them.
+    Lock(LockRequest),
+    /// Returns the session's waiting locks whose turn it is. Waits for one up to a second.
+    AwaitLocks,
 }
 
 /// A request to a server as a snapshot has it. See [`Request`].
@@ -252,7 +258,7 @@ pub enum MoveStep<'a> {
     /// To the receiver: changes that were executed, which clients may send again.
     Executed(Cow<'a, [ExecutedRecord]>),
     /// To the receiver: files that arrive and are held, with the sessions and tickets.
-    Holds(Vec<(SessionId, FileId, u64)>),
+    Holds(Vec<MovedHold>),
     /// To the receiver: all entries were sent, as many as this. Whether it may split the partition by
     /// its size.
     Complete(u64, bool),
@@ -339,6 +345,10 @@ pub enum Response {
     Quotas(Vec<Quota>, Option<Account>),
     /// Trees, by number, with their directories.
     Trees(Vec<(u32, FileId)>),
+    /// The reply to a request about locks.
+    Lock(LockReply),
+    /// Files and owners of locks that may be set now.
+    Turns(Vec<(FileId, LockOwner)>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.

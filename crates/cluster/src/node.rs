@@ -4,6 +4,7 @@
 
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
+use crate::handles::{HandleKey, Owner};
 use crate::membership::{
     ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
 };
@@ -20,7 +21,7 @@ use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
 use canopy_namespace::operation::{Access, Caller, Change, Operation};
 use canopy_partition::ServerId;
-use canopy_store::Environment;
+use canopy_store::{Environment, Random};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -86,6 +87,8 @@ struct Inner {
     /// Name of the storage, for clients.
     place: String,
     rights: Rights,
+    key: HandleKey,
+    random: Arc<dyn Random>,
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
     servers: Workers<Peer>,
@@ -107,11 +110,14 @@ impl Node {
         let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::new(environment, clock, Some(others.clone()))?;
+        let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
             place: settings.place.clone(),
             rights: Rights::default(),
+            key,
+            random: environment.random.clone(),
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
@@ -262,7 +268,9 @@ impl Service for Inner {
 fn is_of_server(body: &[u8]) -> bool {
     matches!(
         postcard::from_bytes(body),
-        Ok(Envelope::Route | Envelope::Request { request: Request::OfServer(_), .. })
+        Ok(Envelope::Route
+            | Envelope::Session
+            | Envelope::Request { request: Request::OfServer(_), .. })
     )
 }
 
@@ -307,6 +315,9 @@ impl Inner {
             }
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
+                Envelope::Session => {
+                    Answer::Session(self.key.session(Owner::of(peer), self.random.next_u64()))
+                }
                 Envelope::Request { server, .. } => {
                     touched.entry(*server).or_insert_with(|| self.process.epoch_of(*server));
                     let executed = self.execute(peer, &envelope, is_alone);
@@ -318,12 +329,16 @@ impl Inner {
                         self.defer(peer, call);
                         continue;
                     }
-                    Answer::Of(executed.map_err(|error| (&error).into()))
+                    match executed {
+                        Ok((response, Some(marks))) => Answer::Marked(response, marks),
+                        Ok((response, None)) => Answer::Of(Ok(response)),
+                        Err(error) => Answer::Of(Err((&error).into())),
+                    }
                 }
             };
             let server = match envelope {
                 Envelope::Request { server, .. } => Some(server),
-                Envelope::Route => None,
+                Envelope::Route | Envelope::Session => None,
             };
             done.push((call, server, answer));
         }
@@ -346,22 +361,35 @@ impl Inner {
         self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
     }
 
-    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>, may_wait: bool) -> Result<Response> {
-        let Envelope::Request { server, claim, session, number, request } = envelope else {
+    /// Executes a request. Returns the marks of the ids in the response, if the caller needs some.
+    fn execute(
+        &self,
+        peer: &Peer,
+        envelope: &Envelope<'_>,
+        may_wait: bool,
+    ) -> Result<(Response, Option<Vec<u64>>)> {
+        let Envelope::Request { server, claim, session, number, marks, request } = envelope else {
             return Err(Error::Unfit);
         };
         let (session, number) = (*session, *number);
-        let answer = match self.rights.caller(peer, claim)? {
-            Allowed::Server => {
-                let sender = Sender { caller: Caller::Trusted, session, number };
-                self.process.answer_as(*server, sender, request, may_wait)
-            }
-            Allowed::User(who) => {
-                let sender = Sender { caller: Caller::User(&who), session, number };
-                self.process.answer_as(*server, sender, request, may_wait)
-            }
+        let owner = Owner::of(peer);
+        if !self.rights.may_be_server(peer) {
+            self.key.check_session(session, owner)?;
+        }
+        let needs_marks = !self.rights.speaks_for_root(peer);
+        if needs_marks {
+            self.key.check(owner, request, marks)?;
+        }
+        let allowed = self.rights.caller(peer, claim)?;
+        let caller = match &allowed {
+            Allowed::Server => Caller::Trusted,
+            Allowed::User(who) => Caller::User(who),
         };
-        answer.map_err(|error| self.without_loss(*server, error))
+        let sender = Sender { caller, session, number };
+        let answer = self.process.answer_as(*server, sender, request, may_wait);
+        let response = answer.map_err(|error| self.without_loss(*server, error))?;
+        let marks = needs_marks.then(|| self.key.marks(owner, &response));
+        Ok((response, marks))
     }
 
     /// Makes what a server has executed in an epoch outlast a crash. What is read from it is durable,
@@ -403,7 +431,8 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
                 | Request::Cut(_)
                 | Request::Past(..)
                 | Request::Search(_)
-                | Request::Share(_),
+                | Request::Share(_)
+                | Request::AwaitLocks,
             ..
         } => return true,
         _ => return false,

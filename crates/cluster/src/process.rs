@@ -9,6 +9,7 @@ use crate::cuts::CutStep;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
+use crate::locks::{Account, Waits};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
 use crate::pace::Pace;
 use crate::peers::Peers;
@@ -40,6 +41,9 @@ const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 /// another process has opened may have sent them, and nobody gives them then.
 const OFFER_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time for which a request waits for locks of programs.
+const LOCK_WAIT: Duration = Duration::from_millis(900);
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
     environment: Environment,
@@ -61,6 +65,8 @@ pub struct Process {
     pace: Option<Arc<dyn Pace>>,
     /// Held by who does what is due: the moment when servers last asked about offers.
     ticking: Mutex<Duration>,
+    /// Threads that wait for locks of programs.
+    waits: Waits,
 }
 
 impl Process {
@@ -142,6 +148,7 @@ impl Process {
             sessions,
             pace,
             ticking: Mutex::default(),
+            waits: Waits::default(),
         }))
     }
 
@@ -280,8 +287,12 @@ impl Process {
         request: &Request<'_>,
         may_wait: bool,
     ) -> Result<Response> {
-        if let Request::Split(directory, partition) = request {
-            return self.split_for(server, sender, *directory, *partition);
+        match request {
+            Request::Split(directory, partition) => {
+                return self.split_for(server, sender, *directory, *partition);
+            }
+            Request::AwaitLocks => return self.await_locks(server, sender),
+            _ => {}
         }
         if let Some(answer) = self.answer_on_all(server, sender, request) {
             return answer;
@@ -335,6 +346,13 @@ impl Process {
             let count = move || _ = server.count_usage();
             let _ = std::thread::Builder::new().name("cluster-quotas".into()).spawn(count);
         }
+    }
+
+    /// Returns locks of a session that may be set now, and waits for one if there is room to wait.
+    fn await_locks(&self, server: ServerId, sender: Sender<'_>) -> Result<Response> {
+        let waiting = self.waits.begin(Account::of(&sender));
+        let limit = if waiting.is_some() { LOCK_WAIT } else { Duration::ZERO };
+        Ok(self.server(server)?.await_locks(sender.session, limit))
     }
 
     /// Splits a partition for somebody who has asked for it.

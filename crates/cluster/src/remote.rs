@@ -3,7 +3,8 @@
 
 use crate::envelope::{self, Envelope, Route};
 use crate::error::{Error, Result};
-use crate::message::{Request, Response, Sender};
+use crate::handles::Marks;
+use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
 use canopy_partition::{ServerId, SplitPolicy};
@@ -61,6 +62,8 @@ pub struct Remote {
     seeds: Vec<Address>,
     /// Finds processes once none that is known answers.
     elsewhere: OnceLock<Elsewhere>,
+    /// Marks of ids that servers have given users.
+    marks: Marks,
 }
 
 impl Remote {
@@ -115,12 +118,33 @@ impl Remote {
             sent: AtomicU64::new(0),
             seeds: seeds.to_vec(),
             elsewhere: OnceLock::new(),
+            marks: Marks::default(),
         })
     }
 
     /// Returns where servers run, as far as it is known.
     pub fn route(&self) -> Arc<Route> {
         self.route.read().clone()
+    }
+
+    /// Returns the number of a new session, which only this client's identity can use.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Unreachable` if no process answers, and with `Unfit`.
+    pub fn begin_session(&self) -> Result<SessionId> {
+        let known = self.route();
+        let processes = known.processes.iter().filter_map(|address| address.parse().ok());
+        let question = envelope::encode(&Envelope::Session);
+        let mut failed = Error::Unfit;
+        for address in processes.chain(self.seeds.iter().cloned()) {
+            let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
+            match self.connections.call(&address, &question, terms) {
+                Ok(answer) => return envelope::session(&answer).ok_or(Error::Unfit),
+                Err(error) => failed = unreachable(ServerId(0), &error),
+            }
+        }
+        Err(failed)
     }
 
     /// Returns the number of requests that were sent to servers.
@@ -218,7 +242,10 @@ impl Remote {
         match self.connections.call(&address, body, terms) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
-                answer => Outcome::Is(answer),
+                answer => Outcome::Is(answer.and_then(|(response, marks)| {
+                    marks.map_or(Ok(()), |marks| self.marks.learn(&response, &marks))?;
+                    Ok(response)
+                })),
             },
             Err(error) => match &error {
                 WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
@@ -261,7 +288,7 @@ fn unreachable(server: ServerId, error: &WireError) -> Error {
 
 impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
-        let body = envelope::request(server, sender, request);
+        let body = envelope::request(server, sender, request, self.marks.of(request));
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
         loop {
             let version = self.route().version;
@@ -285,7 +312,7 @@ impl Peers for Remote {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        let body = envelope::request(server, sender, request);
+        let body = envelope::request(server, sender, request, self.marks.of(request));
         let version = self.route().version;
         match self.call_within(server, &body, BRIEF) {
             Outcome::Is(answer) => return answer,

@@ -121,13 +121,14 @@ impl Drop for Mounted {
 }
 
 fn run_suite(directory: &Path, also: &[&Path], known: &str, every: u32) -> Value {
+    run_cases(directory, also, known, &["--every", &every.to_string()])
+}
+
+/// Runs cases of the suite.
+fn run_cases(directory: &Path, also: &[&Path], known: &str, which: &[&str]) -> Value {
     let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(known);
     let mut command = Command::new(env!("CARGO_BIN_EXE_canopy-conformance"));
-    command
-        .arg(directory)
-        .args(["--json", "--every", &every.to_string()])
-        .arg("--known")
-        .arg(known);
+    command.arg(directory).arg("--json").args(which).arg("--known").arg(known);
     for other in also {
         command.arg("--also").arg(other);
     }
@@ -157,6 +158,20 @@ fn a_mount_conforms() {
     let mounted = Mounted::new(&site);
     let report = run_suite(mounted.on.path(), &[], "served.known", every());
     assert_conforms(&report, every());
+}
+
+/// Locks of processes on two mounts exclude each other as on one machine.
+#[test]
+fn locks_conform_on_two_mounts() {
+    let site = Site::new();
+    let (one, other) = (Mounted::new(&site), Mounted::new(&site));
+    for also in [&[][..], &[other.on.path()]] {
+        for cases in ["flock/", "lock/"] {
+            let report = run_cases(one.on.path(), also, "dealt.known", &["--filter", cases]);
+            assert_eq!(report["failed"], 0, "{report:#}");
+            assert!(report["passed"].as_u64().unwrap() >= 15, "{report:#}");
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Parts of changes: what a server that a change concerns is asked to check and to prepare.
 
 use crate::error::{Error, Result};
+use crate::holds::MovedHold;
 use crate::intents::LockKey;
-use crate::message::SessionId;
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
 use canopy_namespace::{
@@ -90,8 +90,8 @@ pub struct Moving {
     pub holds: Holds,
 }
 
-/// Holds of files: the session, the file and the number of the request.
-pub type Holds = Vec<(SessionId, FileId, u64)>;
+/// Holds of files.
+pub type Holds = Vec<MovedHold>;
 
 /// Outcome of a server's check of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

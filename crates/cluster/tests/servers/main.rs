@@ -4,6 +4,7 @@ mod checking;
 mod directories;
 mod growing;
 mod holds;
+mod locks;
 mod network;
 mod partitions;
 mod place;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn start(environment: &Environment) -> Node {
+pub fn start(environment: &Environment) -> Node {
     let settings = NodeSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         advertise: None,

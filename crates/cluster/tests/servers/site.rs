@@ -116,6 +116,8 @@ impl Site {
             sum.sessions += counts.sessions;
             sum.changes += counts.changes;
             sum.holds += counts.holds;
+            sum.locks += counts.locks;
+            sum.waiting_locks += counts.waiting_locks;
         }
         sum
     }

@@ -280,7 +280,7 @@ impl<'a> Collecting<'a> {
         let id = FileId(key.hash);
         if *key == keys::root() {
             self.add_half(ROOT, value)?;
-        } else if keys::is_name(key) {
+        } else if keys::is_name(key.as_ref()) {
             self.add_name_of_run(key, value);
         } else if space(Space::Links) {
             self.add_linked(id, value)?;
@@ -308,7 +308,7 @@ impl<'a> Collecting<'a> {
             self.add_note(id, &key.name)?;
         } else if space(Space::Making) && key.name.is_empty() {
             self.fact(id, Fact::Making);
-        } else if keys::is_entry(key) {
+        } else if keys::is_entry(key.as_ref()) {
             let number = keys::attribute_of(key.directory);
             let sum = self.page.indexes.entry(number).or_default();
             *sum = sum.wrapping_add(hash_of_entry(key));

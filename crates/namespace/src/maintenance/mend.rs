@@ -219,7 +219,7 @@ impl Tablet {
         if space(Space::Xattrs) {
             return Ok(Vec::from_iter(indexes.xattr_entry(&key.name, value, FileId(key.hash))));
         }
-        let is_name = keys::is_name(key);
+        let is_name = keys::is_name(key.as_ref());
         if !is_name && !space(Space::Links) && !space(Space::Directories) {
             return Ok(Vec::new());
         }
