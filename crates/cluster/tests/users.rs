@@ -109,7 +109,9 @@ fn users_get_no_further_than_their_names() {
     assert_eq!(lookup(&user, ROOT, "public").unwrap().id, public);
     assert_eq!(lookup(&user, public, "shared").unwrap().id, shared);
     assert!(execute(&user, &read(Read::Inode(shared))).is_ok());
-    let own = create(&user, ONE, public, "own", REGULAR | 0o600);
+    let own = create(&root, ONE, public, "own", REGULAR | 0o600);
+    assert_eq!(execute(&user, &read(Read::Inode(own))).unwrap_err(), Errno::ACCESS);
+    assert_eq!(lookup(&user, public, "own").unwrap().id, own);
     assert!(execute(&user, &read(Read::Inode(own))).is_ok());
     // What is guessed may not, whatever its own permissions are.
     assert_eq!(lookup(&user, closed, "inside").unwrap_err(), Errno::ACCESS);
@@ -164,6 +166,7 @@ fn lock_as_users(user: &Client, stranger: &Client, public: FileId, own: FileId, 
         execute(client, &Operation::Hold(Hold::Name(name))).unwrap();
     };
     hold(user, "shared");
+    hold(user, "own");
     hold(stranger, "shared");
     hold(stranger, "own");
     let set = |client: &Client, id, mode| client.set_lock(id, &lock(mode), false);
@@ -181,7 +184,8 @@ fn lock_as_users(user: &Client, stranger: &Client, public: FileId, own: FileId, 
         ..lock(LockMode::Shared)
     };
     stranger.unlock(shared, lock(LockMode::Shared).owner, LockRange::ALL).unwrap();
-    let refused = (0..10_000).find_map(|number| stranger.set_lock(shared, &at(number), false).err());
+    let refused =
+        (0..10_000).find_map(|number| stranger.set_lock(shared, &at(number), false).err());
     assert_eq!(refused.unwrap().errno(), Errno::NOLCK);
     user.unlock(shared, lock(LockMode::Shared).owner, LockRange::ALL).unwrap();
     assert_eq!(set(user, shared, LockMode::Shared).unwrap(), LockOutcome::Set);

@@ -260,7 +260,8 @@ impl Client {
     pub(crate) fn check_locks(&self, id: FileId) -> Result<()> {
         let Some(file) = self.locks.find(id) else { return Ok(()) };
         let has_locks = !file.state.lock().held.is_empty();
-        let server = self.held.server_of(id).filter(|server| has_locks && self.held.is_late(*server));
+        let server =
+            self.held.server_of(id).filter(|server| has_locks && self.held.is_late(*server));
         if let Some(server) = server {
             // The server may have forgotten the session.
             self.renew_at(Caller::Trusted, server)?;

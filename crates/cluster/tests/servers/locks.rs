@@ -8,7 +8,8 @@ use crate::site::{LOSSES, Loss, Site};
 use canopy_cluster::contents::Operations;
 use canopy_cluster::wire::{Address, ClientSecurity};
 use canopy_cluster::{
-    Client, LockAsk, LockRequest, Node, Patience, Peers, Remote, Request, Response, Sender, SessionId,
+    Client, LockAsk, LockRequest, Node, Patience, Peers, Remote, Request, Response, Sender,
+    SessionId,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
