@@ -18,7 +18,7 @@
 //! so the key is no greater secret than these.
 
 use crate::error::{Error, Result};
-use crate::message::{Request, Response, SessionId};
+use crate::message::{PastRequest, Request, Response, SessionId};
 use crate::wire::Peer;
 use canopy_namespace::operation::{Access, Change, Hold, OnQuotas, OnSnapshots, Operation, Read};
 use canopy_namespace::{Entry, FileId, Inode, ROOT, Reply};
@@ -177,16 +177,31 @@ pub(crate) fn named(request: &Request<'_>) -> Vec<FileId> {
         Request::Hold(hold, _) => named_by_hold(hold),
         Request::Reclaim(ids, _) => ids.clone(),
         Request::Lock(request) => vec![request.id],
+        Request::Past(_, request) => named_in_past(request),
+        Request::Search(part) => vec![part.query.base],
+        Request::Parents(id) | Request::PushAttributes(id) => vec![*id],
         // They lead to no file.
         Request::HomeOf(_)
         | Request::Renew(_)
         | Request::EndSession
         | Request::AwaitLocks
         | Request::Release(_)
+        | Request::Arrivals(_)
+        | Request::Cut(_)
+        | Request::Share(_)
         | Request::OfServer(_) => Vec::new(),
     };
     ids.retain(|id| *id != ROOT);
     ids
+}
+
+fn named_in_past(request: &PastRequest<'_>) -> Vec<FileId> {
+    match request {
+        PastRequest::Execute(operation) => named_by(operation),
+        PastRequest::List(page) => vec![page.directory],
+        PastRequest::Part(id) | PastRequest::NameOf(id) | PastRequest::Parents(id) => vec![*id],
+        PastRequest::Servers => Vec::new(),
+    }
 }
 
 fn named_by_hold(hold: &Hold<'_>) -> Vec<FileId> {
@@ -254,6 +269,7 @@ pub(crate) fn given(response: &Response) -> Vec<FileId> {
     match response {
         Response::Reply(reply) | Response::Held(reply, _) => given_by(reply),
         Response::Listed(entries, _) => entries.iter().filter_map(|entry| shown(&entry)).collect(),
+        Response::Found(found, ..) => found.iter().map(|found| found.inode.id).collect(),
         Response::Part(inode, _) => inode.iter().map(|inode| inode.id).collect(),
         _ => Vec::new(),
     }

@@ -17,7 +17,7 @@ use canopy_partition::ServerId;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -313,7 +313,7 @@ impl Client {
     /// Renews the session where it holds files, and holds those again that servers have lost. A
     /// server that does not answer is asked by the next call.
     pub fn renew(&self, caller: Caller<'_>) {
-        let servers: HashSet<ServerId> =
+        let servers: BTreeSet<ServerId> =
             self.held.0.lock().files.values().map(|file| file.server).collect();
         // A server that does not answer must not cost the session what it holds at others.
         let next = Mutex::new(servers.iter().copied());
@@ -326,6 +326,7 @@ impl Client {
         };
         match servers.len() {
             0 | 1 => renew(),
+            _ if !self.has_threads() => renew(),
             count => thread::scope(|scope| {
                 (0..count.min(RENEWERS)).for_each(|_| _ = scope.spawn(renew));
             }),

@@ -10,8 +10,8 @@ use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,9 @@ impl Patience {
         Patience { attempt: Duration::from_secs(3), whole: Duration::from_secs(5) };
 }
 
+/// Returns addresses of processes from another source, such as the cluster map.
+type Elsewhere = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
+
 /// The processes of a cluster, as a client or another process knows them.
 pub struct Remote {
     connections: Connections,
@@ -57,6 +60,8 @@ pub struct Remote {
     sent: AtomicU64,
     /// Addresses that the user gave.
     seeds: Vec<Address>,
+    /// Finds processes once none that is known answers.
+    elsewhere: OnceLock<Elsewhere>,
     /// Marks of ids that servers have given users.
     marks: Marks,
 }
@@ -112,6 +117,7 @@ impl Remote {
             asking: Mutex::new(()),
             sent: AtomicU64::new(0),
             seeds: seeds.to_vec(),
+            elsewhere: OnceLock::new(),
             marks: Marks::default(),
         })
     }
@@ -146,6 +152,11 @@ impl Remote {
         self.sent.load(Ordering::Relaxed)
     }
 
+    /// Has processes be found by `elsewhere`, too, once none that is known answers. The first call counts.
+    pub(crate) fn look(&self, elsewhere: impl Fn() -> Vec<Address> + Send + Sync + 'static) {
+        let _ = self.elsewhere.set(Box::new(elsewhere));
+    }
+
     /// Takes note of where servers run, unless something newer is known.
     pub(crate) fn learn(&self, route: Route) {
         let mut known = self.route.write();
@@ -164,33 +175,57 @@ impl Remote {
         let known = self.route();
         let processes = known.processes.iter().filter_map(|address| address.parse().ok());
         let mut asked = BTreeSet::new();
-        let mut failed = None;
-        let mut is_final = true;
+        let known = Vec::from_iter(processes.chain(self.seeds.iter().cloned()));
+        let failed = match self.ask_for_route(&known, &mut asked, before) {
+            Err(failed) if !failed.is_final => failed,
+            asked => return asked,
+        };
+        // All processes may have moved.
+        let Some(elsewhere) = self.elsewhere.get() else { return Err(failed) };
+        match self.ask_for_route(&elsewhere(), &mut asked, before) {
+            Err(_) => Err(failed),
+            asked => asked,
+        }
+    }
+
+    /// Asks processes that were not asked yet, until one knows a newer map.
+    fn ask_for_route(
+        &self,
+        addresses: &[Address],
+        asked: &mut BTreeSet<String>,
+        before: u64,
+    ) -> std::result::Result<(), Failed> {
         let question = envelope::encode(&Envelope::Route);
-        for address in processes.chain(self.seeds.iter().cloned()) {
+        let (mut answered, mut is_final) = (false, true);
+        let mut last = Error::NotRunning(ServerId(0));
+        for address in addresses {
             if !asked.insert(address.to_string()) {
                 continue;
             }
             let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
-            match self.connections.call(&address, &question, terms) {
+            match self.connections.call(address, &question, terms) {
                 Ok(answer) => match envelope::route(&answer) {
+                    // Another cluster may have got the address.
+                    Some(route) if before > 0 && route.cluster != self.route().cluster => {
+                        (last, is_final) = (Error::Unfit, false);
+                    }
                     Some(route) if route.version > before => {
                         self.learn(route);
                         return Ok(());
                     }
-                    Some(_) => failed = None,
+                    Some(_) => answered = true,
                     None => return Err(Failed { error: Error::Unfit, is_final: true }),
                 },
                 Err(error) => {
-                    is_final &= matches!(&error, WireError::Refused { refusal, .. } if is_final_refusal(refusal));
-                    failed = Some(error);
+                    is_final &= match &error {
+                        WireError::Refused { refusal, .. } => is_final_refusal(refusal),
+                        _ => false,
+                    };
+                    last = unreachable(ServerId(0), &error);
                 }
             }
         }
-        match failed {
-            Some(error) => Err(Failed { error: unreachable(ServerId(0), &error), is_final }),
-            None => Ok(()),
-        }
+        if answered { Ok(()) } else { Err(Failed { error: last, is_final }) }
     }
 
     fn call(&self, server: ServerId, body: &[u8]) -> Outcome {

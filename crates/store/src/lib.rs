@@ -98,5 +98,5 @@ pub use runs::SstableCache;
 pub use salvage::{Loss, Stale, damaged_sstables};
 pub use scan::{Direction, Scan};
 pub use segment::{SegmentInfo, SegmentKind, read_segment};
-pub use table::{Durability, Options, Table, TableSnapshot, create};
+pub use table::{Durability, Mark, Options, Table, TableSnapshot, create};
 pub use upkeep::{Upkeep, UpkeepThreads};

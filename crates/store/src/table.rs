@@ -4,14 +4,17 @@
 mod checkpoints;
 mod flushing;
 mod logging;
+mod marks;
 mod read_only;
 mod reading;
 mod recovery;
 mod revert;
 
+pub use marks::Mark;
 pub use reading::TableSnapshot;
 
 use self::logging::Durable;
+use self::marks::OpenMark;
 use crate::batch::{BATCH_BYTES_MAX, Batch, Changes, Mutation};
 use crate::budget::{MemtableBudget, Share};
 use crate::commit::{commit, current, latest_version};
@@ -136,6 +139,8 @@ pub struct Table {
     share: Arc<Share>,
     /// Whether changes stay in memory: nothing goes into storage.
     is_read_only: bool,
+    /// Whether this is the table at a checkpoint, which nothing that others do changes.
+    is_past: bool,
     /// Kept while the table is open.
     _lock: Option<Box<dyn Send + Sync>>,
 }
@@ -155,6 +160,10 @@ struct Write {
     frozen: VecDeque<Frozen>,
     /// Number of frozen memtables that come from older epochs' logs.
     recovered: usize,
+    /// Number of memtables that were ever frozen.
+    frozen_count: u64,
+    /// Marks, the oldest first.
+    marks: VecDeque<OpenMark>,
     /// The number of the last change.
     sequence: u64,
     /// Changes that are not in the log yet.
@@ -364,6 +373,8 @@ impl Table {
             active: Arc::default(),
             frozen: VecDeque::new(),
             recovered: 0,
+            frozen_count: 0,
+            marks: VecDeque::new(),
             sequence: 0,
             pending: Vec::new(),
             pending_bytes: 0,
@@ -391,6 +402,7 @@ impl Table {
             view: RwLock::new(Arc::new(view)),
             share,
             is_read_only,
+            is_past: false,
             _lock: lock,
         }
     }
@@ -551,6 +563,7 @@ impl Table {
         }
         let memtable = std::mem::take(&mut write.active);
         write.frozen_bytes += memtable.bytes();
+        write.frozen_count += 1;
         write.frozen.push_back(Frozen { memtable, log_segment: None, run: None });
         match write.pending.last_mut() {
             Some(last) if !last.ends_segment => last.ends_segment = true,

@@ -12,6 +12,7 @@
 //! | a client without storage | `none` |
 //! | users whom servers check | `users` |
 //! | chunks in memory | `cache` |
+//! | contents as snapshots have them | `past` |
 //! | locks of programs | `locks` |
 //!
 //! Visibility of changes between clients (close-to-open, as with NFS):
@@ -36,26 +37,30 @@ mod flush;
 mod known;
 mod locks;
 mod none;
-mod objects;
+pub(crate) mod objects;
+mod past;
 mod pending;
 mod reading;
 mod users;
 
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
-use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
+use canopy_namespace::operation::{
+    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Query, Read,
+};
 use canopy_namespace::operation::{FileLocks, LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
-    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
-    SetAttributes, Settings, Stored,
+    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Found, Inode, Pace, Privileges,
+    Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
-pub(crate) use collect::collect_garbage;
 pub use collect::{Collected, collect_session, session_objects, sessions};
+pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
 pub use none::NoStorage;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
+use past::PastFiles;
 use pending::Writers;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -85,6 +90,28 @@ pub trait Operations: Send + Sync {
     ///
     /// Fails as the operation does.
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Passes the files that a query finds to `tell`, in no order, until it returns false. Calls `pace`
+    /// with the memory that the query takes.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the servers do.
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        pace(0);
+        match self.execute_for(Caller::Trusted, &Operation::Search(query.clone(), u64::MAX))? {
+            Reply::Found(found) => {
+                let _ = found.into_iter().all(tell);
+                Ok(())
+            }
+            _ => Err(unfit()),
+        }
+    }
 
     /// Returns who keeps locks of programs, if it is not the kernel.
     fn locks(&self) -> Option<&dyn FileLocks> {
@@ -122,7 +149,7 @@ impl Default for Memory {
 /// files go to storage. Calls come from any number of threads.
 pub struct ClusterNamespace {
     files: Arc<Files>,
-    settings: Settings,
+    past_files: PastFiles,
     /// Ends the thread that sends what has waited long enough.
     ended: Option<Sender<()>>,
     flusher: Option<JoinHandle<()>>,
@@ -189,7 +216,7 @@ impl ClusterNamespace {
         let flusher = flusher.map_err(|source| Error::Io { what: "a thread".into(), source })?;
         Ok(ClusterNamespace {
             files,
-            settings: settings.clone(),
+            past_files: PastFiles::default(),
             ended: Some(ended),
             flusher: Some(flusher),
         })
@@ -216,6 +243,11 @@ impl ClusterNamespace {
                 files.find(*id).map_or(Ok(()), |file| files.flush(&file))?;
                 files.operations.execute_for(caller, operation)?
             }
+            // What this client has written is in the snapshot.
+            Operation::Snapshots(OnSnapshots::Create(_)) => {
+                files.flush_where(0)?;
+                files.operations.execute_for(caller, operation)?
+            }
             _ => files.operations.execute_for(caller, operation)?,
         };
         if !matches!(operation, Operation::Read(Moment::Snapshot(_), _)) {
@@ -224,9 +256,14 @@ impl ClusterNamespace {
         Ok(reply)
     }
 
-    /// Returns the settings of the namespace.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    /// Passes the files that a query finds to `tell`. Files have the sizes and times that servers know.
+    pub(crate) fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        self.files.operations.search(query, pace, tell)
     }
 
     /// Returns nanoseconds since 1970.
@@ -589,11 +626,6 @@ fn unfit() -> Error {
     crate::error::Error::Unfit.into()
 }
 
-/// Returns the error of what a cluster does not have so far.
-fn no_snapshots<T>() -> Result<T> {
-    Err(Errno::OPNOTSUPP.into())
-}
-
 impl FileContents for ClusterNamespace {
     fn open(&self, id: FileId) -> Result<()> {
         self.files.open_file(None, id)
@@ -685,7 +717,7 @@ impl FileContents for ClusterNamespace {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Returns 0: a cluster has no snapshots so far.
+    /// Returns 0: chunks never change, so none is copied for snapshots.
     fn bytes_to_copy(&self, _id: FileId) -> Result<u64> {
         Ok(0)
     }
@@ -694,21 +726,23 @@ impl FileContents for ClusterNamespace {
         Ok(())
     }
 
-    fn open_past_file(&self, _snapshot: u64, _id: FileId) -> Result<PastHandle> {
-        no_snapshots()
+    fn open_past_file(&self, snapshot: u64, id: FileId) -> Result<PastHandle> {
+        self.open_past(snapshot, id)
     }
 
-    fn past_bytes(&self, _handle: PastHandle) -> Result<u64> {
-        no_snapshots()
+    fn past_bytes(&self, handle: PastHandle) -> Result<u64> {
+        self.past_size(handle)
     }
 
-    fn read_past_at(&self, _handle: PastHandle, _offset: u64, _length: usize) -> Result<Vec<u8>> {
-        no_snapshots()
+    fn read_past_at(&self, handle: PastHandle, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.read_past(handle, offset, length)
     }
 
-    fn past_data_from(&self, _handle: PastHandle, _offset: u64) -> Result<u64> {
-        no_snapshots()
+    fn past_data_from(&self, handle: PastHandle, offset: u64) -> Result<u64> {
+        self.past_data(handle, offset)
     }
 
-    fn close_past_file(&self, _handle: PastHandle) {}
+    fn close_past_file(&self, handle: PastHandle) {
+        self.close_past(handle);
+    }
 }

@@ -38,7 +38,8 @@ impl Server {
         waits: &mut Waits,
     ) -> Result<()> {
         match self.resolve(peers, intent)? {
-            true => Ok(()),
+            // A server that was replaced, and does not know it, may never see the end.
+            true => waits.check(self, intent),
             false => waits.pause(self, intent),
         }
     }

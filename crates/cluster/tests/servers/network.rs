@@ -14,6 +14,7 @@ use std::time::Duration;
 pub fn start(environment: &Environment) -> Node {
     let settings = NodeSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
+        advertise: None,
         security: ServerSecurity::default(),
         to_others: ClientSecurity::default(),
         lease: Some(Duration::from_millis(300)),

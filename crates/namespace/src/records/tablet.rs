@@ -101,6 +101,20 @@ pub fn open_table(
     Ok(Arc::new(Table::open(environment, id, cache, options())?))
 }
 
+/// Opens a table of a namespace as it was at a checkpoint, to be read alone.
+///
+/// # Errors
+///
+/// Fails with `Store` if the table or the checkpoint is gone, and as storage does.
+pub fn open_table_at(
+    environment: &Environment,
+    id: TableId,
+    checkpoint: u64,
+    cache: Arc<SstableCache>,
+) -> Result<Arc<Table>> {
+    Ok(Arc::new(Table::open_at(environment, id, checkpoint, cache, options())?))
+}
+
 impl Tablet {
     /// Takes a table that is open, and that no other tablet has. `files` are the open files of the
     /// process. Before others use the tablet, [`remove_orphans`](Self::remove_orphans) does what a
@@ -193,11 +207,16 @@ impl Tablet {
 
     /// Writes a change, with the sums of quotas that it leads to. `EDQUOT` if it is bound and would
     /// pass a limit. The caller has the writer's lock.
-    pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
+    pub(crate) fn commit(&self, change: Transaction) -> Result<()> {
+        self.commit_as(change, Durability::Visible)
+    }
+
+    /// Like `commit`, with another durability.
+    pub(crate) fn commit_as(&self, mut change: Transaction, durability: Durability) -> Result<()> {
         let updated = self.accounts.admit(&mut change, self.now_ns())?;
         match change.frees {
-            true => self.table.write_freeing(&change, Durability::Visible)?,
-            false => self.table.write(&change, Durability::Visible)?,
+            true => self.table.write_freeing(&change, durability)?,
+            false => self.table.write(&change, durability)?,
         }
         if let Some(executed) = change.executed {
             self.executed.note(executed);

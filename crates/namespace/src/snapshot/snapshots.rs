@@ -58,6 +58,13 @@ pub struct SnapshotInfo {
     pub(crate) ids_end: FileId,
 }
 
+impl SnapshotInfo {
+    /// Describes a snapshot of several tables, whose files and bytes are not counted.
+    pub fn of_tables(name: String, created_ns: i64) -> Self {
+        SnapshotInfo { name, created_ns, files: None, bytes: None, ids_end: FileId::NONE }
+    }
+}
+
 /// A snapshot of a namespace that is open.
 pub(crate) struct Snapshot {
     /// That of its checkpoint, which no other one of this namespace gets.

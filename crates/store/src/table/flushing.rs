@@ -52,7 +52,8 @@ impl Table {
     }
 
     /// Writes the oldest frozen memtable into SSTables; its log is synced.
-    fn flush_oldest(&self, flushing: &mut Flushing) -> Result<bool> {
+    pub(super) fn flush_oldest(&self, flushing: &mut Flushing) -> Result<bool> {
+        self.make_due_checkpoints(flushing)?;
         if self.write.lock().recovered > 0 {
             self.flush_recovered(flushing, Vec::new())?;
             return Ok(true);

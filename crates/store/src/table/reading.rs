@@ -12,7 +12,7 @@ impl Table {
     /// Reads; once more if others compacted away what this process still knew.
     fn reading<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
         match read() {
-            Err(error) if error.is_not_found() => {
+            Err(error) if error.is_not_found() && !self.is_past => {
                 self.refresh()?;
                 read()
             }

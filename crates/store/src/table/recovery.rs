@@ -151,6 +151,7 @@ impl Table {
             let frozen = |memtable| Frozen { memtable, log_segment, run: None };
             write.frozen.extend(memtables.into_iter().map(frozen));
             write.recovered = if self.is_read_only { 0 } else { write.frozen.len() };
+            write.frozen_count = write.frozen.len() as u64;
         }
         self.account(&self.write.lock());
         let is_flushed = !runs.is_empty() || self.share.budget().pressure() > 0.0;

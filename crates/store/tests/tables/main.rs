@@ -3,6 +3,7 @@
 mod budget;
 mod cases;
 mod durability;
+mod marks;
 mod objects;
 mod place;
 mod read_only;

@@ -120,7 +120,8 @@ impl Namespace {
             readers => readers?,
         };
         let remove = |_, object| store.remove(object);
-        let (_, is_left) = collect_noted(&self.tablet.table, &current, &kept, &remove)?;
+        let keeps = |chunk, object| is_kept(&kept, chunk, object);
+        let (_, is_left) = collect_noted(&self.tablet.table, &current, &keeps, &remove)?;
         let mut collecting = store.collecting.lock();
         if collecting.notes == 0 && !is_left {
             collecting.due = None;
@@ -183,7 +184,9 @@ impl Namespace {
 
 impl Tablet {
     /// Removes the objects of chunks that nothing needs any more, of a tablet whose files clients of
-    /// servers write: `remove` removes one, if it is there. Returns how many it removed.
+    /// servers write: `remove` removes one, if it is there. `is_needed` returns whether a checkpoint of
+    /// another tablet needs one; it is called once the notes are in SSTables. Returns how many were
+    /// removed.
     ///
     /// # Errors
     ///
@@ -192,6 +195,7 @@ impl Tablet {
         &self,
         environment: &Environment,
         cache: &Arc<SstableCache>,
+        is_needed: &dyn Fn(ChunkId, ObjectId) -> Result<bool>,
         remove: &dyn Fn(ChunkId, ObjectId) -> Result<()>,
     ) -> Result<u64> {
         self.drop_chunks_of_doomed()?;
@@ -215,7 +219,8 @@ impl Tablet {
             Err(error) if error.is_damage() => return Ok(0),
             readers => readers?,
         };
-        collect_noted(&self.table, &current, &kept, remove).map(|(removed, _)| removed)
+        let keeps = |chunk, object| Ok(is_kept(&kept, chunk, object)? || is_needed(chunk, object)?);
+        collect_noted(&self.table, &current, &keeps, remove).map(|(removed, _)| removed)
     }
 
     /// Takes all chunks from files that are gone for good.
@@ -268,12 +273,12 @@ fn drop_records(table: &Table, id: FileId, note: impl Fn()) -> Result<()> {
     }
 }
 
-/// Removes the objects that the notes of the current manifest are about, but for those that a
-/// checkpoint keeps. Returns how many, and whether notes are left.
+/// Removes the objects that the notes of the current manifest are about, but for those that `keeps`
+/// wants. Returns how many, and whether notes are left.
 fn collect_noted(
     table: &Table,
     current: &Reader,
-    kept: &[Reader],
+    keeps: &dyn Fn(ChunkId, ObjectId) -> Result<bool>,
     remove: &dyn Fn(ChunkId, ObjectId) -> Result<()>,
 ) -> Result<(u64, bool)> {
     let mut scan = current.scan(&Space::Garbage.range(), Direction::Forward)?;
@@ -282,7 +287,7 @@ fn collect_noted(
         let (id, name) = (FileId(record.key.hash), record.key.name);
         let (chunk, object) = parse_note(name)
             .ok_or_else(|| Error::corrupt(format!("file {id}: a note of an object")))?;
-        if is_kept(kept, ChunkId::new(id, chunk), object)? {
+        if keeps(ChunkId::new(id, chunk), object)? {
             is_left = true;
             continue;
         }
