@@ -259,10 +259,10 @@ impl Client {
     /// Fails with `IO`.
     pub(crate) fn check_locks(&self, id: FileId) -> Result<()> {
         let Some(file) = self.locks.find(id) else { return Ok(()) };
-        if !file.state.lock().held.is_empty()
-            && let Some(server) = self.held.server_of(id)
-            && self.held.is_late(server)
-        {
+        let has_locks = !file.state.lock().held.is_empty();
+        let server =
+            self.held.server_of(id).filter(|server| has_locks && self.held.is_late(*server));
+        if let Some(server) = server {
             // The server may have forgotten the session.
             self.renew_at(Caller::Trusted, server)?;
             self.restore_locks();

@@ -197,7 +197,11 @@ impl Server {
                 LockAsk::Unlock(owner, range) => locks.unlock(id, session, *owner, *range),
                 LockAsk::Restore(all) => match is_grace || locks.has_all(id, session, all) {
                     true if locks.replace(id, session, all) => LockReply::Done,
-                    _ => LockReply::Lost,
+                    _ => {
+                        // Nor does it keep some of them.
+                        locks.drop_session(id, session);
+                        LockReply::Lost
+                    }
                 },
             });
             *last = LastRequest { ticket: request.ticket, reply };
