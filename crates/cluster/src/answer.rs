@@ -7,6 +7,7 @@ use crate::holds::makes_held;
 use crate::intents::Waits;
 use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
+use crate::quotas::Obtaining;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
 use canopy_namespace::operation::{
@@ -21,6 +22,8 @@ use std::borrow::Cow;
 
 /// Sessions that have ended in one answer.
 pub(crate) const SESSIONS: usize = 8192;
+/// A directory is planned anew so often while its parent gets other attributes.
+const INHERIT_MAX: usize = 16;
 
 /// An answer to a request that succeeded.
 pub(crate) struct Answered {
@@ -30,7 +33,8 @@ pub(crate) struct Answered {
 }
 
 impl Server {
-    /// Answers a request.
+    /// Answers a request. Unless it `may_wait`, a change that needs more of an account fails with
+    /// `Short`.
     ///
     /// # Errors
     ///
@@ -40,19 +44,27 @@ impl Server {
         peers: &dyn Peers,
         sender: Sender<'_>,
         request: &Request<'_>,
+        may_wait: bool,
     ) -> Result<Answered> {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
         let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
-        let mut waits = Waits::new();
+        let (mut waits, mut obtaining) = (Waits::new(), Obtaining::new());
         loop {
             self.clear(peers, request)?;
             match self.answer_once(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
                 Err(Error::InDoubt(intent)) => self.wait_out(peers, intent, &mut waits)?,
+                Err(error) => {
+                    let (at, short) = self.shortage_of(error)?;
+                    if !may_wait {
+                        return Err(Error::Short(at, short));
+                    }
+                    self.obtain(peers, at, &short, &mut obtaining)?;
+                }
                 answered => return answered,
             }
         }
@@ -93,11 +105,14 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            Request::Search(part) => self.search(peers, caller, part),
+            Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
             Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
             Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
+            Request::Share(request) => self.on_shares(peers, caller, request),
         };
         response.map(|response| Answered { response, is_first: true })
     }
@@ -155,6 +170,13 @@ impl Server {
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
                 Err(Error::NotYet("holding a file without a session".into()))
             }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
+            Operation::Explain(query, counts) => {
+                self.explain(peers, caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Quotas(quotas) => self.on_quotas(peers, caller, quotas),
             Operation::Administration(Administration::Settings) => {
                 Ok(Reply::Settings(self.tablet.settings()))
             }
@@ -207,6 +229,23 @@ impl Server {
         name: EntryName<'_>,
         new: &New,
     ) -> Result<Reply> {
+        for _ in 0..INHERIT_MAX {
+            match self.try_to_create_directory(peers, caller, name, new) {
+                // The directory above was counted to another tree meanwhile.
+                Err(Error::Namespace(error)) if error.errno() == Errno::AGAIN => {}
+                created => return created,
+            }
+        }
+        Err(canopy_namespace::Error::from(Errno::AGAIN).into())
+    }
+
+    fn try_to_create_directory(
+        &self,
+        peers: &dyn Peers,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        new: &New,
+    ) -> Result<Reply> {
         let hash = name.hash();
         let plan =
             self.change(name.directory, hash, |tablet| tablet.plan_directory(caller, name, new))?;
@@ -214,7 +253,11 @@ impl Server {
         let running = self.making.begin(self.next_attempt());
         let make = ServerRequest::MakeDirectory(Cow::Borrowed(&plan), self.id, running.attempt);
         let made = peers.ask(home, Sender::SERVER, &Request::OfServer(make))?;
-        let Response::Made(inode) = made else { return Err(Error::Unfit) };
+        let inode = match made {
+            Response::Made(inode) => inode,
+            Response::Short(short) => return Err(Error::Short(home, short)),
+            _ => return Err(Error::Unfit),
+        };
         let named = self
             .change(name.directory, hash, |tablet| tablet.create_access_half(caller, name, &inode));
         if let Err(error) = named {
@@ -244,11 +287,21 @@ impl Server {
                 servers: self.layout.server_count(),
             });
         }
+        self.change_half(peers, id, || self.tablet.execute_for(caller, operation))
+    }
+
+    /// Changes attributes of a directory whose home is here.
+    pub(crate) fn change_half<T>(
+        &self,
+        peers: &dyn Peers,
+        id: FileId,
+        change: impl FnOnce() -> canopy_namespace::Result<T>,
+    ) -> Result<T> {
         let _one = self.attributes.lock();
         let (is_split, changed) = self.with_directory(id, |is_split| {
             let version = self.tablet.half_state(id)?.version + 1;
             self.tablet.put_half_state(id, HalfState { version, is_pending: is_split })?;
-            Ok((is_split, self.tablet.execute_for(caller, operation)))
+            Ok((is_split, change()))
         })?;
         if is_split {
             self.push_attributes(peers, id)?;
@@ -339,10 +392,17 @@ impl Server {
         }
         match request {
             ServerRequest::MakeDirectory(new, server, attempt) => {
-                self.make_directory(new, *server, *attempt)
+                match self.make_directory(new, *server, *attempt) {
+                    Err(Error::Namespace(canopy_namespace::Error::Short(short))) => {
+                        Ok(Response::Short(short))
+                    }
+                    made => made,
+                }
             }
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
+            ServerRequest::Ancestor(id) => self.ancestor(*id),
+            ServerRequest::Part(id) => self.part(*id),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {
@@ -374,6 +434,10 @@ impl Server {
             ServerRequest::Snapshots => {
                 let (all, is_making) = self.snapshots.list();
                 Ok(Response::Snapshots(all, is_making))
+            }
+            ServerRequest::Share(step) => self.answer_share(step).map(Response::Share),
+            ServerRequest::SnapshotTables(number) => {
+                Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
             }
         }
     }

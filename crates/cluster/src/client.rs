@@ -12,11 +12,11 @@ use crate::snapshots::Pasts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Entries, Moment, OnQuotas, OnSnapshots, Operation,
-    Page, Read, Target,
+    Access, Administration, Caller, Change, Entries, Moment, OnSnapshots, Operation, Page, Query,
+    Read, Target,
 };
 use canopy_namespace::{
-    Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
+    Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
 };
 use canopy_partition::{PartitionId, ServerId};
 use parking_lot::Mutex;
@@ -97,7 +97,8 @@ impl Client {
     /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
     pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
         let past = Client::new(as_past(self.peers.clone()), self.session);
-        Client { own: self.own.clone(), patience: self.patience, is_past: true, ..past }
+        let own = self.own.clone();
+        Client { patience: self.patience, own, is_past: true, ..past }
     }
 
     /// Returns whether this is a client of a snapshot.
@@ -159,10 +160,16 @@ impl Client {
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
-            // There are no limits yet.
-            Operation::Quotas(OnQuotas::OfTree(_)) => Ok(Reply::Quotas(Vec::new())),
-            Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
-            Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            Operation::Quotas(quotas) => self.quotas(caller, quotas),
+            Operation::Search(query, count_max) => {
+                self.found(caller, query, *count_max).map(Reply::Found)
+            }
+            Operation::Explain(query, counts) => {
+                self.explain(caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
             Operation::Administration(Administration::Settings) => self.settings(caller),
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
@@ -389,6 +396,26 @@ impl Client {
         }
     }
 
+    /// Asks a server, and again while nobody answers.
+    pub(crate) fn ask_patiently(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.ask(server, self.reader(caller), request)
+    }
+
+    /// Returns whether servers check what this client asks.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Returns the number of logical servers.
+    pub(crate) fn server_count(&self) -> u32 {
+        self.peers.server_count()
+    }
+
     /// Has one server execute an operation.
     pub(crate) fn of_server(
         &self,
@@ -446,7 +473,7 @@ impl Client {
         Sender { caller, session: self.session, number: 0 }
     }
 
-    fn server_count(&self) -> u32 {
+    pub(crate) fn server_count(&self) -> u32 {
         match self.is_past {
             true => self.peers.server_count(),
             false => self.peers.server_count().max(self.servers.load(Ordering::Relaxed)),
@@ -613,5 +640,14 @@ impl Operations for Client {
         operation: &Operation<'_>,
     ) -> canopy_namespace::Result<Reply> {
         Ok(Client::execute_for(self, caller, operation)?)
+    }
+
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> canopy_namespace::Result<()> {
+        Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
     }
 }

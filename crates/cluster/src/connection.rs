@@ -32,6 +32,11 @@ use std::time::Duration;
 /// Beginning of the names of clusters by addresses.
 const SCHEME: &str = "canopy://";
 
+/// Time for a request until the client notices that a server may have been replaced. The client sends
+/// it again ([`Client::with_patience`]).
+const PATIENCE: Patience =
+    Patience { attempt: Duration::from_secs(10), whole: Duration::from_secs(10) };
+
 /// Time in which a process has to answer the first question.
 const CONNECTING: Duration = Duration::from_secs(20);
 
@@ -160,7 +165,7 @@ impl Connection {
         security: Security,
     ) -> std::result::Result<Self, ConnectionError> {
         let to_servers = security.for_servers()?;
-        let remote = Remote::connect_within(addresses, to_servers, Patience::CLIENT, CONNECTING)?;
+        let remote = Remote::connect_within(addresses, to_servers, PATIENCE, CONNECTING)?;
         let (speaker, settings) = introduce(&remote, &security)?;
         let peers: Arc<dyn Peers> = remote.clone();
         let client = Client::new(peers, SessionId(random()?)).speaking_for(speaker.own());

@@ -3,6 +3,7 @@
 use crate::message::Partitions;
 use canopy_model::Retry;
 use canopy_namespace::operation::Target;
+use canopy_namespace::quota::Shortage;
 use canopy_partition::{IntentId, PartitionId, ServerId};
 use std::borrow::Cow;
 
@@ -38,6 +39,9 @@ pub enum Error {
     /// A change of several servers has locked a name or a file. The request is tried again.
     #[error("{0} has locked a name or a file")]
     InDoubt(IntentId),
+    /// The share of a server does not suffice for a change. The change is tried again with more.
+    #[error("server {0} has no share left of an account")]
+    Short(ServerId, Vec<Shortage>),
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]
     Unfit,
@@ -84,6 +88,7 @@ impl From<Error> for canopy_namespace::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Namespace(error) => error,
+            Error::Short(_, short) => canopy_namespace::Error::Short(short),
             Error::NotYet(_) => canopy_namespace::Failure::unsupported(&error).into(),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }

@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, holding files, quotas and queries are refused ([`Error::NotYet`]).
+//! changes of their attributes, and holding files are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -19,11 +19,15 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | queries | `searching` |
+//! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | the tables of all servers at one moment; snapshots | `cuts`, `snapshots` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers; servers that are added | `tables` |
 //! | the servers of a directory, recorded at its first split | `layout`, `placements` |
+//! | requests to all servers; about the namespace as a whole | `everywhere`, `administration` |
+//! | reading all tables beside their servers | `view`; if no process runs: `stopped` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
 //! | checking and repairing all servers | [`check`] |
@@ -39,6 +43,7 @@
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
+mod administration;
 mod answer;
 pub mod certificates;
 pub mod check;
@@ -48,6 +53,7 @@ pub mod contents;
 mod cuts;
 mod envelope;
 mod error;
+mod everywhere;
 #[doc(hidden)]
 pub mod fuzzing;
 mod growth;
@@ -64,16 +70,20 @@ mod node;
 mod peers;
 mod placements;
 mod process;
+mod quotas;
 mod remote;
 mod rights;
+mod searching;
 mod security;
 mod server;
 mod sessions;
 mod slots;
 mod snapshots;
+mod stopped;
 mod tables;
 mod tally;
 mod tasks;
+mod view;
 pub mod wire;
 mod workers;
 
@@ -92,9 +102,13 @@ pub use message::{
 pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
+pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
+pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
-pub use snapshots::{CutMade, OnCut, SnapshotTables};
+pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
+pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
 pub use tally::Tally;
+pub use view::{ClusterView, checkpoint_all, cluster_tables, release_all};

@@ -7,13 +7,16 @@ use crate::check::DirectoryFact;
 use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
 use crate::intents::{Part, Seen};
-use crate::snapshots::{CutMade, OnCut, SnapshotTables};
+use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
+use crate::searching::{ArrivalMark, NameRange, SearchPart};
+use crate::snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 use crate::tally::Tally;
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::quota::{Account, Notice, Quota, Shortage};
 use canopy_namespace::{
-    ChangeId, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId, Inode, Mend,
-    MovedEntry, NewDirectory, OwnedName, Place, Reply,
+    Ancestor, ChangeId, Cursor, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId,
+    Found, Inode, Mend, MovedEntry, NewDirectory, OwnedName, Place, Reply,
 };
 use canopy_partition::{
     Age, Answer, Attempt, Begun, IntentId, PartitionId, Placement, Preparation, ServerId,
@@ -82,6 +85,10 @@ pub enum Request<'a> {
     /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
     /// that are not here.
     Release(Vec<(FileId, u64)>),
+    /// Searches what the server has.
+    Search(SearchPart<'a>),
+    /// Returns the names that the server came to hold since a moment.
+    Arrivals(ArrivalMark),
     /// A request about cuts, to server 0.
     Cut(OnCut),
     /// Reads from the server as the snapshot of a number has it.
@@ -92,6 +99,8 @@ pub enum Request<'a> {
     /// Has the home of a directory give its attributes to all servers. Only somebody who is trusted may
     /// ask for it.
     PushAttributes(FileId),
+    /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
+    Share(ShareRequest),
 }
 
 /// A request to a server as a snapshot has it. See [`Request`].
@@ -132,6 +141,10 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// To the home of a directory: returns what a search on another server has to know of it.
+    Ancestor(FileId),
+    /// Returns what the server has of a directory, as [`Request::Part`] does.
+    Part(FileId),
     /// A round of a cut.
     Cut(CutId, CutStep),
     /// To server 0: returns all snapshots.
@@ -156,6 +169,10 @@ pub enum ServerRequest<'a> {
     Mend(Mend),
     /// Gives a file without a name one that the server holds: a pointer, or a directory's access half.
     Adopt(OwnedName, Box<Inode>),
+    /// A message about limits of accounts.
+    Share(ShareStep),
+    /// To server 0: returns the checkpoints of a snapshot.
+    SnapshotTables(u64),
 }
 
 /// A message about an intent.
@@ -211,6 +228,8 @@ pub enum IntentReply {
     Inode(Box<Inode>),
     /// The directory above one.
     Above(FileId),
+    /// Like `Ended`. The authority of limits has to know this of the participant.
+    Freed(bool, Vec<Notice>),
 }
 
 /// Partitions of a directory that a server knows.
@@ -274,12 +293,20 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// Files that a search has found, where it goes on, and a moment before it.
+    Found(Vec<Found>, Option<Cursor>, ArrivalMark),
+    /// Names that a server came to hold, up to a moment; none if they are not known.
+    Arrived(Option<Vec<NameRange>>, ArrivalMark),
+    /// A directory; none if it is gone.
+    Ancestor(Option<Box<Ancestor>>),
     /// The reply to a round of a cut.
     Cut(CutReply),
     /// A cut that was made.
     CutMade(CutMade),
     /// Snapshots and cuts, and whether another one is being made.
-    Snapshots(Vec<SnapshotTables>, bool),
+    Snapshots(Vec<SnapshotEntry>, bool),
+    /// The checkpoints of a snapshot or a cut, if there is one.
+    SnapshotTables(Option<SnapshotTables>),
     /// Files.
     Files(Vec<FileId>),
     /// A number of something.
@@ -302,6 +329,16 @@ pub enum Response {
     FactsOf(Vec<Fact>, Option<Box<DirectoryFact>>),
     /// Descriptions of changes that have not ended.
     Unfinished(Vec<String>),
+    /// The reply to a message about limits of accounts.
+    Share(ShareReply),
+    /// The reply of the authority to a server that needs more of an account.
+    Obtained(Obtained),
+    /// The share of the server does not suffice for this.
+    Short(Vec<Shortage>),
+    /// Usage and limits of some accounts, and the last one that was looked at, unless it was the last.
+    Quotas(Vec<Quota>, Option<Account>),
+    /// Trees, by number, with their directories.
+    Trees(Vec<(u32, FileId)>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -363,6 +400,9 @@ impl From<&Error> for Refusal {
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Namespace(error) => Refusal::Failed(error.into()),
+            Error::Short(_, short) => {
+                Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
+            }
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)

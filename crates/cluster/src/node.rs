@@ -35,6 +35,9 @@ const SERVER_THREADS: usize = 32;
 /// Time until the servers of a process that starts have to run.
 const START_TIME: Duration = Duration::from_secs(120);
 
+/// Time between two looks for chunks that nothing needs any more.
+const COLLECT_EVERY: Duration = Duration::from_secs(5);
+
 /// Settings of a process.
 #[derive(Clone)]
 pub struct NodeSettings {
@@ -129,6 +132,7 @@ impl Node {
         let node = Node { listener: Some(listener), inner, addresses };
         *node.inner.membership.write() = Some(membership.clone());
         membership.wait_until_serving(START_TIME)?;
+        start_collecting(&node.inner)?;
         Ok(node)
     }
 
@@ -189,6 +193,27 @@ impl Node {
         }
         Ok(left?)
     }
+}
+
+/// Has a thread remove chunks that nothing needs any more, while the process runs.
+fn start_collecting(inner: &Arc<Inner>) -> Result<()> {
+    let inner = Arc::downgrade(inner);
+    let run = move || {
+        let mut told = String::new();
+        loop {
+            std::thread::sleep(COLLECT_EVERY);
+            let Some(inner) = inner.upgrade() else { return };
+            let failed = inner.process.collect().err();
+            let failed = failed.map(|error| error.to_string()).unwrap_or_default();
+            if !failed.is_empty() && failed != told {
+                tracing::warn!("cannot remove chunks that nothing needs: {failed}");
+            }
+            told = failed;
+        }
+    };
+    let spawned = std::thread::Builder::new().name("cluster-chunks".into()).spawn(run);
+    let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
+    Ok(spawned.map(drop).map_err(io)?)
 }
 
 impl Drop for Node {
@@ -276,15 +301,23 @@ impl Inner {
             };
             if !is_alone && may_wait(&envelope) {
                 drop(envelope);
-                let (inner, client) = (self.clone(), peer.clone());
-                self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+                self.defer(peer, call);
                 continue;
             }
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
                 Envelope::Request { server, .. } => {
                     touched.entry(*server).or_insert(Ok(()));
-                    Answer::Of(self.execute(peer, &envelope).map_err(|error| (&error).into()))
+                    let executed = self.execute(peer, &envelope, is_alone);
+                    if let Err(Error::Short(..)) = executed
+                        && !is_alone
+                    {
+                        // It asks for more of an account, and others do not wait for that.
+                        drop(envelope);
+                        self.defer(peer, call);
+                        continue;
+                    }
+                    Answer::Of(executed.map_err(|error| (&error).into()))
                 }
             };
             let server = match envelope {
@@ -304,7 +337,13 @@ impl Inner {
         }
     }
 
-    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>) -> Result<Response> {
+    /// Answers a call later, by itself.
+    fn defer(self: &Arc<Self>, peer: &Peer, call: Call) {
+        let (inner, client) = (self.clone(), peer.clone());
+        self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+    }
+
+    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>, may_wait: bool) -> Result<Response> {
         let Envelope::Request { server, claim, session, number, request } = envelope else {
             return Err(Error::Unfit);
         };
@@ -312,11 +351,11 @@ impl Inner {
         let answer = match self.rights.caller(peer, claim)? {
             Allowed::Server => {
                 let sender = Sender { caller: Caller::Trusted, session, number };
-                self.process.answer(*server, sender, request)
+                self.process.answer_as(*server, sender, request, may_wait)
             }
             Allowed::User(who) => {
                 let sender = Sender { caller: Caller::User(&who), session, number };
-                self.process.answer(*server, sender, request)
+                self.process.answer_as(*server, sender, request, may_wait)
             }
         };
         answer.map_err(|error| self.without_loss(*server, error))
@@ -354,7 +393,12 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
         Envelope::Request {
-            request: Request::Split(..) | Request::Cut(_) | Request::Past(..),
+            request:
+                Request::Split(..)
+                | Request::Cut(_)
+                | Request::Past(..)
+                | Request::Search(_)
+                | Request::Share(_),
             ..
         } => return true,
         _ => return false,
@@ -371,6 +415,8 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             | Change::RemoveXattr { .. } => true,
             _ => false,
         },
+        Operation::Administration(_) | Operation::Explain(..) => true,
+        Operation::Quotas(_) => true,
         Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }

@@ -1,6 +1,8 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::administration::build_indexes;
+use crate::answer::Answered;
 use crate::client::Client;
 use crate::contents::{adopt_ended, collect_garbage};
 use crate::cuts::CutStep;
@@ -9,11 +11,12 @@ use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::Peers;
+use crate::quotas::{ShareReply, ShareStep};
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
+use canopy_namespace::operation::{Administration, Caller, Change, Operation, Target};
 use canopy_namespace::{
     Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
 };
@@ -144,12 +147,12 @@ impl Process {
             return Ok(());
         }
         let table = open_table(&self.environment, self.table_of(id)?, self.cache.clone())?;
-        let server = self.server_with(id, table)?;
+        let server = Arc::new(self.server_with(id, table)?);
         if server.tablet.is_new()? {
             adopt_ended(&server.tablet, self)?;
         }
-        self.servers.write().insert(id, Arc::new(server));
-        Ok(())
+        self.servers.write().insert(id, server.clone());
+        build_indexes(&server)
     }
 
     /// Opens the table of a server as it was at a checkpoint, to be read alone.
@@ -222,6 +225,17 @@ impl Process {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
+        self.answer_as(server, sender, request, true)
+    }
+
+    /// Like `answer`. Unless it `may_wait`, a change that needs more of an account fails with `Short`.
+    pub(crate) fn answer_as(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+        may_wait: bool,
+    ) -> Result<Response> {
         if let Request::Split(directory, partition) = request {
             return self.split_for(server, sender, *directory, *partition);
         }
@@ -233,7 +247,8 @@ impl Process {
         {
             return server.tally().map(Response::Tally);
         }
-        let answered = server.answer(self, sender, request);
+        let answered = server.answer(self, sender, request, may_wait);
+        self.report(&server, request, &answered);
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
         }
@@ -247,12 +262,35 @@ impl Process {
             // A partition may arrive with too many entries.
             self.tasks.add(Task::Split(server.id, *directory, *child));
         }
+        if let Request::Execute(Operation::Administration(Administration::SetIndexes(_))) = request
+        {
+            build_indexes(&server)?;
+        }
         if let Request::Execute(Operation::Change(change)) = request
             && answered.is_first
         {
             self.note(&server, change)?;
         }
         Ok(answered.response)
+    }
+
+    /// Has the authority of limits know what a request has freed or overdrawn: before the reply, unless
+    /// the request must not wait.
+    fn report(&self, server: &Arc<Server>, request: &Request<'_>, answered: &Result<Answered>) {
+        if server.has_notices()
+            && (matches!(request, Request::OfServer(_)) || server.send_notices(self).is_err())
+        {
+            self.tasks.add(Task::Notices(server.id));
+        }
+        let counts = Response::Share(ShareReply::Done(false));
+        if let Request::OfServer(ServerRequest::Share(ShareStep::Count(true))) = request
+            && answered.as_ref().is_ok_and(|answered| answered.response == counts)
+        {
+            let server = server.clone();
+            // The authority asks again until the server counts.
+            let count = move || _ = server.count_usage();
+            let _ = std::thread::Builder::new().name("cluster-quotas".into()).spawn(count);
+        }
     }
 
     /// Splits a partition for somebody who has asked for it.
@@ -308,6 +346,12 @@ impl Process {
             Task::Doubts(server) => self.clear_doubts(server),
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
+            }
+            Task::Notices(server) => {
+                self.server(server).and_then(|server| server.send_notices(self)).map(|()| true)
+            }
+            Task::ReviewLimits(server) => {
+                self.server(server).and_then(|server| server.review(self)).map(|()| true)
             }
             Task::EndSnapshots(server) => self
                 .server(server)
@@ -375,6 +419,12 @@ impl Process {
             }
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
+            }
+            if server.has_notices() {
+                self.tasks.add(Task::Notices(id));
+            }
+            if server.has_reviews() {
+                self.tasks.add(Task::ReviewLimits(id));
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));
@@ -500,6 +550,20 @@ impl Process {
             let server = self.server(id)?;
             server.tablet.flush_pending()?;
             server.tablet.table().sync()?;
+        }
+        Ok(())
+    }
+
+    /// Has the files of the tables of all servers here take what is only in memory and in logs.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn flush(&self) -> Result<()> {
+        for id in self.running() {
+            let server = self.server(id)?;
+            server.tablet.flush_pending()?;
+            server.tablet.table().flush()?;
         }
         Ok(())
     }

@@ -8,13 +8,15 @@ use crate::intents::{Intents, LockKey};
 use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
+use crate::quotas::ServerQuotas;
+use crate::searching::Arrivals;
 use crate::sessions::{SessionSettings, Sessions};
 use crate::snapshots::Snapshots;
 use crate::tally::Tallies;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
-    Effect, EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PLACEMENT, PartitionRecord,
-    Reply, Tablet,
+    Effect, EntryName, FileId, HALF_STATE, MovedEntry, MovedRanges, OwnedName, PLACEMENT,
+    PartitionRecord, Reply, Tablet,
 };
 use canopy_partition::{
     Answer, Attempt, Holding, Holdings, PartitionId, Placement, ServerId, SplitHistory,
@@ -40,6 +42,8 @@ pub(crate) struct Server {
     pub(crate) sessions: Sessions,
     /// Directories that are being made.
     pub(crate) making: MakingDirectories,
+    /// Shares of limits, and those that the authority has given.
+    pub(crate) quotas: ServerQuotas,
     /// Changes of clients, and pauses of them.
     pub(crate) cuts: Cuts,
     /// Snapshots of the namespace. Only server 0 has any.
@@ -74,6 +78,8 @@ pub(crate) struct State {
     /// Counts changes of partitions, and those that may have moved a file.
     pub(crate) changes: u64,
     pub(crate) intents: Intents,
+    /// Names that were not held before, for queries under way.
+    pub(crate) arrivals: Arrivals,
 }
 
 #[derive(Clone)]
@@ -127,9 +133,11 @@ impl Server {
             moving: None,
             changes: 0,
             intents,
+            arrivals: Arrivals::default(),
         };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
+        let quotas = ServerQuotas::open(&tablet)?;
         let snapshots = Snapshots::open(&tablet)?;
         Ok(Server {
             id,
@@ -138,6 +146,7 @@ impl Server {
             attributes: Mutex::new(()),
             sessions,
             making,
+            quotas,
             cuts: Cuts::default(),
             snapshots,
             attempts: AtomicU64::new(1),
@@ -205,6 +214,19 @@ impl Server {
         let state = self.wait(|moving| Ok(moving.has(directory, hash)), &keys)?;
         if !self.tablet.holds(directory, hash)? {
             return Err(refusal(&state, canopy_namespace::Error::NotHere(target)));
+        }
+        change(&self.tablet).map_err(|error| refusal(&state, error))
+    }
+
+    /// Does something else to a file that this server has to have, as `execute` does.
+    pub(crate) fn change_file<T>(
+        &self,
+        id: FileId,
+        change: impl FnOnce(&Tablet) -> canopy_namespace::Result<T>,
+    ) -> Result<T> {
+        let state = self.settled(&Operation::Change(Change::TouchAccess(id)))?;
+        if !self.tablet.has_file(id)? {
+            return Err(refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
         }
         change(&self.tablet).map_err(|error| refusal(&state, error))
     }
@@ -486,9 +508,15 @@ impl Server {
         }
         let records = records_between(directory, &before, &after);
         let held = ranges(&after);
+        state.arrivals.note(directory, &ranges(&before), &held);
         match held == ranges(&before) && state.directories.contains_key(&directory) {
             true => self.tablet.put_partition_records(&records)?,
-            false => self.tablet.set_partitions(&records, directory, held)?,
+            false => {
+                let before = ranges(&before);
+                let (arrived, left) = (difference(&held, &before), difference(&before, &held));
+                let moved = MovedRanges { arrived, left };
+                self.tablet.set_partitions(&records, directory, held, &moved)?;
+            }
         }
         state.directories.insert(directory, after);
         state.changes += 1;
@@ -533,7 +561,14 @@ impl Server {
 
     /// Returns all directories with records of partitions.
     pub(crate) fn directories(&self) -> Vec<FileId> {
-        self.state.read().directories.keys().copied().collect()
+        self.directories_that(|_| true)
+    }
+
+    /// Returns the directories whose partitions here meet a condition.
+    pub(crate) fn directories_that(&self, is_one: impl Fn(&Holdings) -> bool) -> Vec<FileId> {
+        let state = self.state.read();
+        let chosen = state.directories.iter().filter(|(_, holdings)| is_one(holdings));
+        chosen.map(|(directory, _)| *directory).collect()
     }
 }
 
@@ -605,6 +640,25 @@ static UNDECIDED: AtomicU64 = AtomicU64::new(1 << 63);
 fn ranges(holdings: &Holdings) -> Vec<RangeInclusive<u64>> {
     let hashes = |history: SplitHistory| history.partition().hashes(history.depth());
     holdings.histories().map(hashes).collect()
+}
+
+/// Returns the hashes that some ranges have and others do not.
+fn difference(
+    some: &[RangeInclusive<u64>],
+    others: &[RangeInclusive<u64>],
+) -> Vec<RangeInclusive<u64>> {
+    let mut left = some.to_vec();
+    for other in others {
+        let without = |range: RangeInclusive<u64>| {
+            let before = other.start().checked_sub(1).map(|end| *range.start()..=end);
+            let after = other.end().checked_add(1).map(|start| start..=*range.end());
+            let is_apart = other.end() < range.start() || range.end() < other.start();
+            let parts = if is_apart { [Some(range), None] } else { [before, after] };
+            parts.into_iter().flatten().filter(|part| !part.is_empty())
+        };
+        left = left.into_iter().flat_map(without).collect();
+    }
+    left
 }
 
 /// Returns the records that differ.

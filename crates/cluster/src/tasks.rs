@@ -28,6 +28,10 @@ pub(crate) enum Task {
     SettleMaking(ServerId),
     /// Ends snapshots that a crash has left, and cuts whose time is over.
     EndSnapshots(ServerId),
+    /// Reports to the authority of limits what it has to know of a server.
+    Notices(ServerId),
+    /// Has the authority of limits find out what servers use.
+    ReviewLimits(ServerId),
 }
 
 /// Tasks that wait, each once.

@@ -44,12 +44,12 @@ mod users;
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
-    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Read,
+    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Query, Read,
 };
 use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
-    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
-    SetAttributes, Settings, Stored,
+    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Found, Inode, Pace, Privileges,
+    Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
 pub use collect::{Collected, collect_session, session_objects, sessions};
@@ -88,6 +88,28 @@ pub trait Operations: Send + Sync {
     ///
     /// Fails as the operation does.
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Passes the files that a query finds to `tell`, in no order, until it returns false. Calls `pace`
+    /// with the memory that the query takes.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the servers do.
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        pace(0);
+        match self.execute_for(Caller::Trusted, &Operation::Search(query.clone(), u64::MAX))? {
+            Reply::Found(found) => {
+                let _ = found.into_iter().all(tell);
+                Ok(())
+            }
+            _ => Err(unfit()),
+        }
+    }
 }
 
 /// How much memory contents take.
@@ -112,7 +134,6 @@ impl Default for Memory {
 pub struct ClusterNamespace {
     files: Arc<Files>,
     past_files: PastFiles,
-    settings: Settings,
     /// Ends the thread that sends what has waited long enough.
     ended: Option<Sender<()>>,
     flusher: Option<JoinHandle<()>>,
@@ -180,7 +201,6 @@ impl ClusterNamespace {
         Ok(ClusterNamespace {
             files,
             past_files: PastFiles::default(),
-            settings: settings.clone(),
             ended: Some(ended),
             flusher: Some(flusher),
         })
@@ -220,9 +240,14 @@ impl ClusterNamespace {
         Ok(reply)
     }
 
-    /// Returns the settings of the namespace.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    /// Passes the files that a query finds to `tell`. Files have the sizes and times that servers know.
+    pub(crate) fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        self.files.operations.search(query, pace, tell)
     }
 
     /// Returns nanoseconds since 1970.

@@ -383,7 +383,15 @@ impl Server {
         preparation: Preparation,
     ) -> Result<()> {
         let reply = self.send(peers, participant, intent, IntentStep::Commit(preparation))?;
-        if reply != IntentReply::Ended(true) {
+        let has_ended = match reply {
+            IntentReply::Ended(has_ended) => has_ended,
+            IntentReply::Freed(has_ended, notices) => {
+                self.quotas.relay(participant, notices);
+                has_ended
+            }
+            _ => false,
+        };
+        if !has_ended {
             return Ok(());
         }
         let is_new = self.state.write().intents.decisions.confirm(intent, participant, preparation);

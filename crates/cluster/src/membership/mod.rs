@@ -46,7 +46,7 @@ pub use map::{
     SERVERS_MAX,
 };
 pub use maps::newest_map;
-pub use outside::{add_servers, drain, survey};
+pub use outside::{add_servers, drain, is_stopped, survey};
 
 use self::leases::Timing;
 use self::member::{End, Member};

@@ -19,7 +19,7 @@ use crate::records::making;
 use crate::records::permissions::Caller;
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
-use canopy_store::{Direction, Durability, Key};
+use canopy_store::{Direction, Durability, Key, RecordRef};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -49,6 +49,15 @@ pub struct PartitionRecord {
     pub partition: u32,
     /// The record; none if it goes.
     pub value: Option<Vec<u8>>,
+}
+
+/// Ranges of hashes of a directory that a tablet gets or loses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovedRanges {
+    /// Those that it did not hold.
+    pub arrived: Vec<RangeInclusive<u64>>,
+    /// Those that it holds no more.
+    pub left: Vec<RangeInclusive<u64>>,
 }
 
 /// The attributes of a directory that decide who may use it, as all its partitions have them.
@@ -119,13 +128,7 @@ impl Tablet {
         let mut scan = self.table.scan(&Space::Partitions.range(), Direction::Forward)?;
         let mut records = Vec::new();
         while let Some(record) = scan.next()? {
-            let number = <[u8; 4]>::try_from(record.key.name);
-            let number = number.map_err(|_| Error::corrupt("the key of a partition"))?;
-            records.push(PartitionRecord {
-                directory: FileId(record.key.hash),
-                partition: u32::from_be_bytes(number),
-                value: Some(record.value.to_vec()),
-            });
+            records.push(partition_record(record)?);
         }
         Ok(records)
     }
@@ -143,7 +146,8 @@ impl Tablet {
     }
 
     /// Records the state of partitions for good. From then on the tablet holds the names of a
-    /// directory with hashes of these ranges, and no others.
+    /// directory with hashes of these ranges, and no others. `moved` are the ranges that it did not hold
+    /// before, and those that it holds no more: usage of their files moves along.
     ///
     /// # Errors
     ///
@@ -153,14 +157,40 @@ impl Tablet {
         records: &[PartitionRecord],
         directory: FileId,
         held: Vec<RangeInclusive<u64>>,
+        moved: &MovedRanges,
     ) -> Result<()> {
         let _writer = self.writer.lock();
         let mut batch = Transaction::new();
         put_records(&mut batch, records)?;
         self.count_directories(&mut batch, directory, &held)?;
-        self.table.write(&batch, Durability::Durable)?;
+        self.count_moved(&mut batch, directory, moved)?;
+        self.commit_as(batch, Durability::Durable)?;
         self.forget_pending(directory);
         self.range.set(directory, held);
+        Ok(())
+    }
+
+    /// Adds to `batch` the usage of files that arrive or leave with their names.
+    fn count_moved(
+        &self,
+        batch: &mut Transaction,
+        directory: FileId,
+        moved: &MovedRanges,
+    ) -> Result<()> {
+        let counts = self.accounts.counts();
+        for (ranges, arrives) in [(&moved.arrived, true), (&moved.left, false)] {
+            for hashes in ranges {
+                let names = names_with(directory, hashes);
+                let mut scan = self.table.scan(&names, Direction::Forward)?;
+                while let Some(record) = scan.next()? {
+                    let inode = Inode::decode(record.value)?;
+                    match arrives {
+                        true => batch.arrives(&inode, counts),
+                        false => batch.leaves(&inode, counts),
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
@@ -444,7 +474,7 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails with `NOSPC` if there is no room, and as the table does.
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table does.
     pub fn create_content_half(&self, new: &NewDirectory, attempt: &[u8]) -> Result<Inode> {
         if !new.half.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -457,28 +487,36 @@ impl Tablet {
         put_acls(&mut batch, inode.id, &new.half.acls)?;
         let name = EntryName::new(new.parent, &new.name);
         batch.put(name.found_key(inode.id).as_ref(), b"")?;
-        self.write_inode_uncounted(&mut batch, &content_half(inode.id), None, &inode)?;
+        batch.is_bound = inode.uid != 0;
+        self.write_inode(&mut batch, &content_half(inode.id), None, &inode)?;
+        self.index_name(&mut batch, &inode, None, Some(name.name), false)?;
         making::put_half(&mut batch, inode.id, attempt)?;
         // Before the name, which is in another log.
-        self.table.write(&batch, Durability::Durable)?;
+        self.commit_as(batch, Durability::Durable)?;
         Ok(inode)
     }
 
     /// Removes the content half of a directory that got no name. The caller has the writer's lock.
     pub(super) fn remove_content_half(&self, id: FileId) -> Result<()> {
         let mut batch = Transaction::freeing();
-        let names = self.names(id)?;
-        for (parent, name) in &names {
-            batch.delete(EntryName::new(*parent, name).found_key(id).as_ref())?;
+        let place = content_half(id);
+        let half = self.record(&place)?;
+        for (parent, name) in self.names(id)? {
+            let name = EntryName::new(parent, &name);
+            batch.delete(name.found_key(id).as_ref())?;
+            if let Some(half) = &half {
+                self.index_name(&mut batch, half, Some(name), None, false)?;
+            }
         }
         for name in self.xattr_names(id)? {
             batch.delete(Space::Xattrs.of(id, &name).as_ref())?;
         }
-        let place = content_half(id);
-        self.index_inode(&mut batch, self.record(&place)?.as_ref(), None)?;
-        batch.delete(place.as_ref())?;
+        match &half {
+            Some(half) => self.remove_record(&mut batch, &place, half)?,
+            None => batch.delete(place.as_ref())?,
+        }
         making::drop_half(&mut batch, id)?;
-        self.table.write_freeing(&batch, Durability::Visible)?;
+        self.commit(batch)?;
         self.forget_pending(id);
         Ok(())
     }
@@ -509,7 +547,7 @@ impl Tablet {
             Err(Error::Posix(Errno::NOENT)) => Ok(None),
             located => {
                 let (key, _) = located?;
-                Ok(keys::is_name(&key).then_some((FileId(key.directory), key.hash)))
+                Ok(keys::is_name(key.as_ref()).then_some((FileId(key.directory), key.hash)))
             }
         }
     }
@@ -605,7 +643,8 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails as [`create`](Self::create) does.
+    /// Fails as [`create`](Self::create) does, and with `AGAIN` if the parent was counted to another
+    /// tree since the directory was planned.
     pub fn create_access_half(
         &self,
         caller: Caller<'_>,
@@ -623,6 +662,9 @@ impl Tablet {
         if is_dots || self.table.get(name.key().as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        if parent.project != inode.project {
+            return Err(Errno::AGAIN.into());
+        }
         let half = Inode { flags: inode.flags | flag::ACCESS_HALF, ..inode.clone() };
         let mut batch = Transaction::new();
         self.add_new(&mut batch, name, &half, Vec::new())?;
@@ -639,7 +681,18 @@ impl Tablet {
     }
 }
 
-fn content_half(id: FileId) -> Key {
+/// Reads a record about a partition.
+pub(crate) fn partition_record(record: RecordRef<'_>) -> Result<PartitionRecord> {
+    let number = <[u8; 4]>::try_from(record.key.name);
+    let number = number.map_err(|_| Error::corrupt("the key of a partition"))?;
+    Ok(PartitionRecord {
+        directory: FileId(record.key.hash),
+        partition: u32::from_be_bytes(number),
+        value: Some(record.value.to_vec()),
+    })
+}
+
+pub(crate) fn content_half(id: FileId) -> Key {
     match id {
         ROOT => keys::root(),
         _ => Space::Directories.of(id, b""),
