@@ -257,7 +257,7 @@ impl Process {
 
     /// Returns the id of the cluster: that of its first table.
     pub(crate) fn cluster(&self) -> String {
-        self.layout.tables.first().map(|table| table.to_string()).unwrap_or_default()
+        self.layout.tables().first().map(|table| table.to_string()).unwrap_or_default()
     }
 
     pub(crate) fn server(&self, id: ServerId) -> Result<Arc<Server>> {

@@ -6,8 +6,8 @@ use canopy_cluster::{
     add_tables, count_tables,
 };
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Read};
-use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, SetAttributes, system_clock};
+use canopy_namespace::operation::{Caller, Change, Changer, Moment, OnSnapshots, Operation, Read};
+use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, Reply, SetAttributes, system_clock};
 use canopy_partition::{PartitionId, ServerId, SplitPolicy};
 use canopy_store::Environment;
 use parking_lot::RwLock;
@@ -283,6 +283,25 @@ fn directories_are_removed_from_servers_that_their_home_has_not_heard_of() {
     rmdir().unwrap();
     let again = create(&client, directory, &last, file_type::REGULAR);
     assert!(matches!(&again, Err(Error::Namespace(error)) if error.errno() == Errno::NOENT));
+}
+
+#[test]
+fn snapshots_contain_servers_that_the_first_one_has_not_heard_of() {
+    let (servers, client, directory, files) = with_stale_home();
+    let create = OnSnapshots::Create("then");
+    execute(&client, &Operation::Snapshots(create)).unwrap();
+    let (all, _) = client.snapshot_tables().unwrap();
+    assert_eq!(all[0].checkpoints.len(), 4);
+    files.keys().for_each(|name| unlink(&client, directory, name));
+    assert!(list(&servers.client(4), directory).is_empty());
+    for (name, id) in &files {
+        let lookup = Read::Lookup(EntryName::new(directory, name.as_bytes()));
+        let then = Operation::Read(Moment::Snapshot(all[0].number), lookup);
+        match execute(&client, &then) {
+            Ok(Reply::Inode(inode)) => assert_eq!(inode.id, *id, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
 }
 
 #[test]
