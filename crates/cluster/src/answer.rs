@@ -110,6 +110,7 @@ impl Server {
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
             Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
+            Request::Servers => self.layout.refresh().map(Response::Servers),
             Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
             Request::Share(request) => self.on_shares(peers, caller, request),
@@ -415,7 +416,7 @@ impl Server {
             },
             ServerRequest::EndedSessions(after) => {
                 let sessions = self.tablet.ended_sessions(*after, SESSIONS)?;
-                Ok(Response::Sessions(sessions))
+                Ok(Response::Sessions(sessions, self.tablet.counts_usage()))
             }
             ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
             // The process does this.
