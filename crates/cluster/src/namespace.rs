@@ -2,7 +2,7 @@
 
 use crate::contents::ClusterNamespace;
 use canopy_namespace::operation::{
-    Administration, Caller, Capacity, Moment, Operation, Plan, Query, State,
+    Administration, Caller, Capacity, FileLocks, Moment, Operation, Plan, Query, State,
 };
 use canopy_namespace::{Entry, Error, Execute, Found, Listing, Pace, Reply, Result};
 
@@ -44,6 +44,10 @@ impl Execute for ClusterNamespace {
             },
             _ => self.execute_written(caller, operation),
         }
+    }
+
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        self.has_locks().then_some(self as &dyn FileLocks)
     }
 
     fn list_entries(

@@ -21,7 +21,7 @@
 //! | contents of files | `contents/files`, on `contents` and `contents/object` (the two kinds) |
 //! | contents in a bucket | `contents/chunks/mod.rs`; `cache`, `file`, `flush`, `collect` there |
 //! | searching | `search` (planner), `search/`: `candidates` (ranges of indexes); one of several tables: `sight`, `part`, `cursor` |
-//! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation` |
+//! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation`, `shares` |
 //! | snapshots | `snapshot/`: `snapshots`, `kept` (objects), `past`, `present`, `restore` |
 //! | checking and repairing | `maintenance/`: `check`; `repair`; damaged files: `salvage` |
 //! | work beside operations; after a crash | `maintenance/`: `upkeep`, `settling`; `recovery` |
@@ -72,11 +72,15 @@ pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
+pub use maintenance::facts::{Fact, FactPage, InodeFact, NameKind, Place};
+pub use maintenance::mend::Mend;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
 pub use memory::ProcessMemory;
-pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clock};
+pub use namespace::{
+    Clock, Namespace, create_added_table, create_namespace, create_table, system_clock,
+};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
@@ -88,7 +92,8 @@ pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
 pub use records::making::Making;
 pub use records::moving::{
-    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PartitionRecord,
+    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, MovedRanges, NewDirectory, PLACEMENT,
+    PartitionRecord,
 };
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;

@@ -6,6 +6,8 @@ mod common;
 mod faults;
 mod first;
 mod options;
+mod quotas;
 mod sharing;
 mod site;
+mod snapshots;
 mod users;

@@ -13,6 +13,7 @@
 //! | users whom servers check | `users` |
 //! | chunks in memory | `cache` |
 //! | contents as snapshots have them | `past` |
+//! | locks of programs | `locks` |
 //!
 //! Visibility of changes between clients (close-to-open, as with NFS):
 //!
@@ -34,8 +35,9 @@ mod extents;
 mod file;
 mod flush;
 mod known;
+mod locks;
 mod none;
-mod objects;
+pub(crate) mod objects;
 mod past;
 mod pending;
 mod reading;
@@ -46,14 +48,14 @@ use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
     Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Query, Read,
 };
-use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
+use canopy_namespace::operation::{FileLocks, LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
     ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Found, Inode, Pace, Privileges,
     Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
-pub(crate) use collect::collect_garbage;
 pub use collect::{Collected, collect_session, session_objects, sessions};
+pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
 pub use none::NoStorage;
 use objects::{Objects, Session};
@@ -109,6 +111,20 @@ pub trait Operations: Send + Sync {
             }
             _ => Err(unfit()),
         }
+    }
+
+    /// Returns who keeps locks of programs, if it is not the kernel.
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        None
+    }
+
+    /// Returns an error if programs have lost locks on a file and have not given them back.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `IO`.
+    fn check_locks(&self, _id: FileId) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -645,6 +661,7 @@ impl FileContents for ClusterNamespace {
         length: usize,
         notes_access: bool,
     ) -> Result<Vec<u8>> {
+        self.files.operations.check_locks(id)?;
         let file = self.files.opened(id)?;
         let bytes = self.files.read(&file, offset, length)?;
         if notes_access {
@@ -661,6 +678,7 @@ impl FileContents for ClusterNamespace {
         bytes: &[u8],
         privileges: Privileges<'_>,
     ) -> Result<usize> {
+        self.files.operations.check_locks(id)?;
         self.files.write_bytes(id, offset, bytes, privileges)
     }
 

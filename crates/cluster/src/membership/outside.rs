@@ -46,6 +46,7 @@ pub fn survey(
         address: one.address.clone(),
         state: one.state,
         servers: map.servers_of(*process).collect(),
+        carried_out: newest.get(process).map_or(0, |renewal| renewal.applied),
         renewed: newest.get(process).and_then(|renewal| age(storage, *renewal, now_ms)),
     };
     let statuses = map.processes.iter().map(status).collect();

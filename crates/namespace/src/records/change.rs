@@ -728,7 +728,7 @@ pub(crate) fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
 }
 
 /// Returns whether indexes have the inode that lies there: what has a name, so not the root either.
-fn is_indexed(place: &Key) -> bool {
+pub(crate) fn is_indexed(place: &Key) -> bool {
     place.directory != Space::Orphans as u64 && *place != keys::root()
 }
 

@@ -409,15 +409,11 @@ impl Making<'_> {
     }
 
     fn count(&mut self, inode: &Inode) {
-        if self.tablet.accounts.counts() {
-            self.batch.sums.add(inode);
-        }
+        self.batch.arrives(inode, self.tablet.accounts.counts());
     }
 
     fn uncount(&mut self, inode: &Inode) {
-        if self.tablet.accounts.counts() {
-            self.batch.sums.subtract(inode);
-        }
+        self.batch.leaves(inode, self.tablet.accounts.counts());
     }
 
     fn commit(mut self) -> Result<()> {
