@@ -12,6 +12,7 @@ use canopy::{Outcome, interrupt};
 use canopy_cluster::Speaker;
 use canopy_cluster::contents::Memory;
 use canopy_mount::{Believes, Mount, Options};
+use canopy_namespace::{Execute, SnapshotInfo};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use std::path::PathBuf;
@@ -54,10 +55,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// Reads the options.
 fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
     ensure!(
-        arguments.snapshot.is_none(),
-        "--snapshot: a mount of a namespace on several servers shows no snapshot yet"
-    );
-    ensure!(
         arguments.cache.is_none(),
         "--cache: contents of a namespace on several servers are cached in memory (--cache-size)"
     );
@@ -77,13 +74,20 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
         Some(time) => Believes { files: time, directories: time },
         None => Believes { files: Duration::ZERO, directories: DIRECTORIES },
     };
+    let mut memory = Memory::default();
+    if let Some(bytes) = arguments.cache_size {
+        memory.cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
     Ok(Wanted {
         access: Access {
             certificate: path(&arguments.certificate, "certificate"),
             storage: path(&arguments.storage, "storage"),
+            memory,
         },
         believes,
-        is_read_only: arguments.read_only || arguments.options.iter().any(|one| one == "ro"),
+        is_read_only: arguments.read_only
+            || arguments.snapshot.is_some()
+            || arguments.options.iter().any(|one| one == "ro"),
     })
 }
 
@@ -113,11 +117,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     daemon::raise_limit();
     canopy::print_events(String::new());
     let wanted = wanted(arguments)?;
-    let mut memory = Memory::default();
-    if let Some(bytes) = arguments.cache_size {
-        memory.cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    }
-    let served = Served::with_memory(&arguments.namespace, &wanted.access, memory)?;
+    let served = Served::open(&arguments.namespace, &wanted.access)?;
     // The kernel would ask the mount for the chunks that the mount needs to answer.
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     let served = Arc::new(served);
@@ -147,13 +147,18 @@ fn mount_and_run(
             && !arguments.private
             && !matches!(served.connection.speaker(), Speaker::User(_)),
         is_read_only: wanted.is_read_only,
-        snapshot: None,
+        snapshot: arguments.snapshot.clone(),
         threads: arguments.threads.map_or(THREADS.max(threads), usize::from),
         name: served.name.clone(),
         passes_through: false,
         believes: Some(wanted.believes),
         names_users: !served.is_trusted(),
     };
+    if let Some(name) = &arguments.snapshot
+        && !all_snapshots(served)?.iter().any(|one| one.name == *name)
+    {
+        bail!("{} has no snapshot {name}", arguments.namespace.display());
+    }
     let directory = arguments.directory.display();
     let mut mounted = Mount::new(served.namespace.clone(), &arguments.directory, &options)
         .with_context(|| format!("cannot mount on {directory}"))?;
@@ -167,4 +172,9 @@ fn mount_and_run(
     let ran = mounted.run();
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     ran.with_context(|| format!("the mount on {directory} failed"))
+}
+
+fn all_snapshots(served: &Served) -> anyhow::Result<Vec<SnapshotInfo>> {
+    let namespace: &dyn Execute = &*served.namespace;
+    namespace.snapshots().context("cannot list snapshots, which is for root")
 }

@@ -1,11 +1,13 @@
-//! `canopy ns snapshot`: of a namespace that is mounted, or of one that nobody has open.
+//! `canopy ns snapshot`: of a namespace that is mounted, of one that nobody has open, or of one whose
+//! servers run.
 
+use crate::servers::{self, Access, Served};
 use crate::{moment, place, viewed};
 use anyhow::{Context, anyhow, bail};
 use canopy::Outcome;
 use canopy::commands::ns::SnapshotCommand as Arguments;
 use canopy_mount::SNAPSHOTS;
-use canopy_namespace::{Namespace, SNAPSHOTS_MAX};
+use canopy_namespace::{Execute, Namespace, SNAPSHOTS_MAX};
 use canopy_text::clock::full_time;
 use canopy_text::human_size;
 use canopy_tools::json::exact;
@@ -23,11 +25,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     match arguments {
         Arguments::Create { name, .. } => {
             canopy_namespace::check_snapshot_name(name)?;
-            let created = change(place, "create", name, Namespace::create_snapshot);
+            let created = change(place, "create", name, Namespace::create_snapshot, |served| {
+                served.create_snapshot(name).map(drop)
+            });
             created.map_err(|errno| not_created(place, name, errno))?;
         }
         Arguments::Delete { name, .. } => {
-            let deleted = change(place, "delete", name, Namespace::delete_snapshot);
+            let deleted = change(place, "delete", name, Namespace::delete_snapshot, |served| {
+                served.delete_snapshot(name)
+            });
             deleted.map_err(|error| match error.downcast_ref::<Errno>() {
                 Some(&Errno::NOENT) => {
                     anyhow!("{} has no snapshot {name}", place.display())
@@ -41,17 +47,24 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Does something with a snapshot through the mount, or else with the namespace itself.
+/// Does something with a snapshot through the mount, or else by servers or with the namespace itself.
 fn change<T>(
     place: &Path,
     what: &str,
     name: &str,
     of_closed: impl FnOnce(&Namespace, &str) -> canopy_namespace::Result<T>,
+    of_served: impl FnOnce(&dyn Execute) -> canopy_namespace::Result<()>,
 ) -> anyhow::Result<()> {
     if place::control(place, SNAPSHOTS)?.is_some() {
         let value = format!("{what} {name}");
         rustix::fs::setxattr(place, SNAPSHOTS, value.as_bytes(), XattrFlags::empty())?;
         return Ok(());
+    }
+    if servers::is_served(place)? {
+        return with_served(place, |served| match of_served(served) {
+            Err(canopy_namespace::Error::Posix(errno)) => Err(errno.into()),
+            changed => Ok(changed?),
+        });
     }
     let namespace = place::open(place)?;
     let changed = of_closed(&namespace, name);
@@ -63,9 +76,28 @@ fn change<T>(
     Ok(closed?)
 }
 
+/// Does something with a namespace on servers that run.
+fn with_served<T>(
+    place: &Path,
+    work: impl FnOnce(&dyn Execute) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let served = Served::open(place, &Access::default())?;
+    let done = work(&*served.namespace);
+    let ended = served.end();
+    let done = done?;
+    ended?;
+    Ok(done)
+}
+
 /// Restores a namespace to the state of a snapshot.
 fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     let shown = place.display();
+    if servers::is_served(place)? {
+        bail!(
+            "{shown} is a namespace on several servers, which cannot be restored as a whole: copy what \
+             you need from '[@{name}]' on a mount of it"
+        );
+    }
     if let Some(mount) = viewed::mounted(place)? {
         let point = String::from_utf8_lossy(&mount.point).into_owned();
         bail!(
@@ -103,6 +135,9 @@ fn not_created(place: &Path, name: &str, error: anyhow::Error) -> anyhow::Error 
 fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
     let told = match place::control(place, SNAPSHOTS)? {
         Some(told) => told,
+        None if servers::is_served(place)? => {
+            with_served(place, |served| Ok(served.snapshots_as_json()?))?
+        }
         None => place::open_read_only(place)?.snapshots_as_json()?,
     };
     let mut out = std::io::stdout().lock();

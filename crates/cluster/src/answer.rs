@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
 use crate::intents::Waits;
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::quotas::Obtaining;
 use crate::server::Server;
@@ -16,9 +16,12 @@ use canopy_namespace::operation::{
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
+use canopy_partition::ServerId;
 use rustix::io::Errno;
 use std::borrow::Cow;
 
+/// Sessions that have ended in one answer.
+pub(crate) const SESSIONS: usize = 8192;
 /// A directory is planned anew so often while its parent gets other attributes.
 const INHERIT_MAX: usize = 16;
 
@@ -102,11 +105,17 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            Request::Search(part) => self.search(peers, caller, part),
+            Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
-            Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
+            Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::AwaitLocks => {
+                Err(Error::Unfit)
+            }
+            Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
             Request::Share(request) => self.on_shares(peers, caller, request),
+            Request::Lock(request) => self.answer_lock(sender, request),
         };
         response.map(|response| Answered { response, is_first: true })
     }
@@ -128,7 +137,7 @@ impl Server {
             return self.hold_made(sender.session, reply);
         }
         let Target::File(id) = operation.target() else { return Ok(()) };
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         match self.tablet.half_state(id)?.is_pending {
             true => self.push_attributes(peers, id),
             false => Ok(()),
@@ -163,6 +172,12 @@ impl Server {
             Operation::Change(change) => self.change_any(peers, caller, operation, change),
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
                 Err(Error::NotYet("holding a file without a session".into()))
+            }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
+            Operation::Explain(query, counts) => {
+                self.explain(peers, caller, query, *counts).map(Reply::Plan)
             }
             Operation::Quotas(quotas) => self.on_quotas(peers, caller, quotas),
             Operation::Administration(Administration::Settings) => {
@@ -268,24 +283,37 @@ impl Server {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         if self.layout.home(id)? != self.id {
-            let (target, histories) = (Target::File(id), Vec::new());
-            return Err(Error::Elsewhere { target, histories, changes: 0 });
+            return Err(Error::Elsewhere {
+                target: Target::File(id),
+                partitions: Partitions::default(),
+                changes: 0,
+                servers: self.layout.server_count(),
+            });
         }
-        self.change_half(peers, id, || self.tablet.execute_for(caller, operation))
+        let change = || self.tablet.execute_for(caller, operation);
+        self.change_half(peers, id, sets_times(operation), change)
     }
 
-    /// Changes attributes of a directory whose home is here.
+    /// Changes attributes of a directory whose home is here: also its times, or others alone.
     pub(crate) fn change_half<T>(
         &self,
         peers: &dyn Peers,
         id: FileId,
+        sets_times: bool,
         change: impl FnOnce() -> canopy_namespace::Result<T>,
     ) -> Result<T> {
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         let (is_split, changed) = self.with_directory(id, |is_split| {
-            let version = self.tablet.half_state(id)?.version + 1;
-            self.tablet.put_half_state(id, HalfState { version, is_pending: is_split })?;
-            Ok((is_split, change()))
+            let before = self.tablet.half_state(id)?;
+            let version = before.version + 1;
+            let times = if sets_times { version } else { before.times };
+            let state = HalfState { version, is_pending: is_split, times };
+            self.tablet.put_half_state(id, state)?;
+            let changed = change();
+            if changed.is_err() {
+                self.tablet.put_half_state(id, HalfState { times: before.times, ..state })?;
+            }
+            Ok((is_split, changed))
         })?;
         if is_split {
             self.push_attributes(peers, id)?;
@@ -293,13 +321,34 @@ impl Server {
         Ok(changed?)
     }
 
+    /// Gives all servers the attributes of a directory whose home is here, as a newer version.
+    fn push_again(&self, peers: &dyn Peers, caller: Caller<'_>, id: FileId) -> Result<Response> {
+        if caller.user().is_some() {
+            return Err(canopy_namespace::Error::from(Errno::PERM).into());
+        }
+        let _one = self.lock_attributes();
+        let before = self.tablet.half_state(id)?;
+        let version = before.version + 1;
+        self.tablet.put_half_state(id, HalfState { version, is_pending: true, ..before })?;
+        self.push_attributes(peers, id)?;
+        Ok(Response::Done(true))
+    }
+
     /// Gives all servers that may have partitions of a directory its attributes.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
-        let state = HalfState { version: half.version, is_pending: false };
+        let DirectoryHalf { version, times, .. } = half;
+        let state = HalfState { version, is_pending: false, times };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
-        for server in self.layout.servers().filter(|server| *server != self.id) {
-            peers.ask(server, Sender::SERVER, &set)?.done()?;
+        let (mut server, mut servers) = (0, self.layout.server_count());
+        while server < servers {
+            if ServerId(server) != self.id {
+                let answer = peers.ask(ServerId(server), Sender::SERVER, &set)?;
+                let Response::Servers(known) = answer else { return Err(Error::Unfit) };
+                // It may have begun to hand a partition over to a server that was added.
+                servers = servers.max(known);
+            }
+            server += 1;
         }
         Ok(self.tablet.put_half_state(id, state)?)
     }
@@ -321,16 +370,24 @@ impl Server {
     }
 
     fn part(&self, id: FileId) -> Result<Response> {
-        let histories = self.histories(id)?;
+        let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
+        // A crash must not take back times that somebody has read.
+        match self.tablet.flush_inode(id) {
+            Err(error) if ![Errno::NOSPC, Errno::DQUOT].contains(&error.errno()) => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
         let inode = match self.tablet.inode(id) {
             Ok(inode) => Some(inode),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.into()),
         };
-        let inode = inode.filter(|inode| is_home || !histories.is_empty() && inode.is_directory());
+        let is_further = |inode: &Inode| !partitions.histories.is_empty() && inode.is_directory();
+        let inode = inode.filter(|inode| is_home || is_further(inode));
         let whole = inode.map(|inode| Inode { flags: inode.flags & !flag::ACCESS_HALF, ..inode });
-        Ok(Response::Part(whole, histories))
+        Ok(Response::Part(whole, partitions))
     }
 
     fn name_of(&self, caller: Caller<'_>, id: FileId) -> Result<Response> {
@@ -365,6 +422,8 @@ impl Server {
             }
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
+            ServerRequest::Ancestor(id) => self.ancestor(*id),
+            ServerRequest::Part(id) => self.part(*id),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {
@@ -375,6 +434,20 @@ impl Server {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),
             },
+            ServerRequest::EndedSessions(after) => {
+                let sessions = self.tablet.ended_sessions(*after, SESSIONS)?;
+                Ok(Response::Sessions(sessions))
+            }
+            ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
+            // The process does this.
+            ServerRequest::Tally => Err(Error::Unfit),
+            ServerRequest::BeginCheck
+            | ServerRequest::Facts(..)
+            | ServerRequest::Directories(_)
+            | ServerRequest::FactsOf(..)
+            | ServerRequest::Unfinished
+            | ServerRequest::Mend(_)
+            | ServerRequest::Adopt(..) => self.answer_check(request),
             ServerRequest::Intent(intent, step) => {
                 self.answer_intent(*intent, step).map(Response::Intent)
             }
@@ -384,12 +457,25 @@ impl Server {
                 Ok(Response::Snapshots(all, is_making))
             }
             ServerRequest::Share(step) => self.answer_share(step).map(Response::Share),
+            ServerRequest::SnapshotTables(number) => {
+                Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
+            }
         }
     }
 
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
-        Ok(Response::Done(true))
+        Ok(Response::Servers(self.layout.server_count()))
+    }
+}
+
+/// Returns whether an operation sets times.
+fn sets_times(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Change(Change::SetAttributes { set, .. }) => {
+            set.mtime.is_some() || set.atime.is_some()
+        }
+        _ => false,
     }
 }
 

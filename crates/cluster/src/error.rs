@@ -1,9 +1,10 @@
 //! Errors of a cluster.
 
+use crate::message::Partitions;
 use canopy_model::Retry;
 use canopy_namespace::operation::Target;
 use canopy_namespace::quota::Shortage;
-use canopy_partition::{IntentId, PartitionId, ServerId, SplitHistory};
+use canopy_partition::{IntentId, PartitionId, ServerId};
 use std::borrow::Cow;
 
 /// An error of a cluster.
@@ -17,10 +18,12 @@ pub enum Error {
     Elsewhere {
         /// Name or file of the request.
         target: Target,
-        /// Histories of the directory's partitions that the server holds.
-        histories: Vec<SplitHistory>,
+        /// Partitions of the directory, as the server knows them.
+        partitions: Partitions,
         /// Grows with each change of the partitions that the server holds.
         changes: u64,
+        /// The number of servers that the server knows of.
+        servers: u32,
     },
     /// The process that was asked does not run the server.
     #[error("server {0} does not run here")]

@@ -9,4 +9,5 @@ mod options;
 mod quotas;
 mod sharing;
 mod site;
+mod snapshots;
 mod users;

@@ -74,7 +74,8 @@ fn trees_have_limits_and_df_shows_them() {
     drop(file);
     let moved = fs::rename(on.join("outside"), on.join("tree/x")).unwrap_err();
     assert_eq!(moved.raw_os_error(), Some(rustix::io::Errno::XDEV.raw_os_error()));
-    let made = shell(&on, "cd tree; for i in 1 2 3; do setpriv --reuid 0 touch $i; done; ls | wc -l");
+    let made =
+        shell(&on, "cd tree; for i in 1 2 3; do setpriv --reuid 0 touch $i; done; ls | wc -l");
     // Root is not bound.
     assert_eq!(made.trim(), "4");
     success(&quota(&url, &["--tree", "/tree", "--remove"]));

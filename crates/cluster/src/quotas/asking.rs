@@ -257,7 +257,9 @@ impl Server {
     /// returns, so what is created in them from then on is counted, too.
     fn set_project(&self, peers: &dyn Peers, id: FileId, project: u32) -> Result<()> {
         if self.has_directory(id)? && self.layout.home(id)? == self.id {
-            return self.change_half(peers, id, || self.tablet.set_project(id, project)).map(drop);
+            return self
+                .change_half(peers, id, false, || self.tablet.set_project(id, project))
+                .map(drop);
         }
         self.change_file(id, |tablet| tablet.set_project(id, project))
     }

@@ -1,8 +1,9 @@
 //! Snapshots for clients. A client of a snapshot is a client as any other, whose requests go to servers
 //! as they were: it finds partitions and files as they were then.
 
+use super::keeping::posix;
 use super::shown::Tree;
-use super::{CutMade, OnCut, SnapshotTables};
+use super::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, Sender, ServerRequest};
@@ -140,8 +141,8 @@ impl Client {
             Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => {}
             _ => return now,
         }
-        let (all, is_making) = self.snapshot_tables()?;
-        let is_needed = |one: &SnapshotTables| match self.past(one.number) {
+        let (all, is_making) = self.snapshots()?;
+        let is_needed = |one: &SnapshotEntry| match self.past(one.number) {
             Ok(past) => past.needs_object(chunk, object),
             Err(Error::Namespace(error)) if error.errno() == Errno::STALE => Ok(false),
             Err(error) => Err(error),
@@ -157,13 +158,26 @@ impl Client {
         now
     }
 
-    /// Returns all snapshots and cuts with their checkpoints, and whether another one is being made.
-    /// Only somebody who is trusted may ask.
+    /// Returns the checkpoints of a snapshot or a cut. Only somebody who is trusted may ask.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `STALE` if there is none, and as server 0 does.
+    pub fn snapshot_tables(&self, number: u64) -> Result<SnapshotTables> {
+        let request = Request::OfServer(ServerRequest::SnapshotTables(number));
+        match self.ask(ServerId(0), self.reader(Caller::Trusted), &request)? {
+            Response::SnapshotTables(tables) => tables.ok_or_else(|| posix(Errno::STALE)),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Returns all snapshots and cuts, and whether another one is being made. Only somebody who is
+    /// trusted may ask.
     ///
     /// # Errors
     ///
     /// Fails as server 0 does.
-    pub fn snapshot_tables(&self) -> Result<(Vec<SnapshotTables>, bool)> {
+    pub fn snapshots(&self) -> Result<(Vec<SnapshotEntry>, bool)> {
         let request = Request::OfServer(ServerRequest::Snapshots);
         match self.ask(ServerId(0), self.reader(Caller::Trusted), &request)? {
             Response::Snapshots(all, is_making) => Ok((all, is_making)),

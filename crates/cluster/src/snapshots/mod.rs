@@ -49,18 +49,25 @@ const CUTS_MAX: usize = 64;
 /// Deletions that are remembered, for requests that are sent again.
 const DELETIONS: usize = 256;
 
-/// A snapshot, or a cut, and the checkpoints of all tables.
+/// The checkpoints of all tables that are a snapshot or a cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotTables {
     /// Its number: no other one of the namespace ever has the same.
+    pub number: u64,
+    /// Checkpoints of the tables, in the order of logical servers. Servers that were added later have
+    /// none.
+    pub checkpoints: Vec<u64>,
+}
+
+/// A snapshot, or a cut, that can be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotEntry {
+    /// Its number.
     pub number: u64,
     /// Its name; none if it is a cut without a name.
     pub name: Option<String>,
     /// The moment, in nanoseconds since 1970.
     pub created_ns: i64,
-    /// Checkpoints of the tables, in the order of logical servers. Servers that were added later have
-    /// none.
-    pub checkpoints: Vec<u64>,
 }
 
 /// A cut that was made.
@@ -116,12 +123,12 @@ impl Record {
     }
 
     fn tables(&self, number: u64) -> SnapshotTables {
-        SnapshotTables {
-            number,
-            name: matches!(self.stage, Stage::Whole).then(|| self.name.clone()),
-            created_ns: self.created_ns,
-            checkpoints: self.checkpoints.clone(),
-        }
+        SnapshotTables { number, checkpoints: self.checkpoints.clone() }
+    }
+
+    fn entry(&self, number: u64) -> SnapshotEntry {
+        let name = matches!(self.stage, Stage::Whole).then(|| self.name.clone());
+        SnapshotEntry { number, name, created_ns: self.created_ns }
     }
 }
 
@@ -175,14 +182,20 @@ impl Snapshots {
     }
 
     /// Returns all that can be read, and whether another one is being made.
-    pub(crate) fn list(&self) -> (Vec<SnapshotTables>, bool) {
+    pub(crate) fn list(&self) -> (Vec<SnapshotEntry>, bool) {
         // In this order: one that is being made gets its record before it counts as made.
         let is_under_way = self.under_way.load(Ordering::SeqCst) > 0;
         let all = self.all.lock();
         let is_making = all.values().any(|record| record.stage == Stage::Making);
         let readable = all.iter().filter(|(_, record)| record.can_be_read());
-        let tables = readable.map(|(number, record)| record.tables(*number)).collect();
-        (tables, is_under_way || is_making)
+        let entries = readable.map(|(number, record)| record.entry(*number)).collect();
+        (entries, is_under_way || is_making)
+    }
+
+    /// Returns the checkpoints of one that can be read.
+    pub(crate) fn tables(&self, number: u64) -> Option<SnapshotTables> {
+        let all = self.all.lock();
+        all.get(&number).filter(|record| record.can_be_read()).map(|record| record.tables(number))
     }
 
     /// Returns whether something has to be ended.

@@ -17,7 +17,7 @@ use canopy_partition::ServerId;
 use canopy_store::ErrorKind;
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,13 +31,15 @@ const OPEN_MAX: usize = 128;
 #[derive(Default)]
 pub(crate) struct PastServers {
     known: Mutex<Option<(Duration, Arc<Known>)>>,
+    /// Checkpoints of snapshots. They never change.
+    tables: Mutex<BTreeMap<u64, Arc<SnapshotTables>>>,
     /// The one used last is the last.
     open: Mutex<Vec<(ServerId, u64, Arc<Server>)>>,
 }
 
 /// Snapshots by the word of server 0.
 pub(crate) struct Known {
-    all: BTreeMap<u64, SnapshotTables>,
+    numbers: BTreeSet<u64>,
     /// Whether another one is being made.
     is_making: bool,
 }
@@ -51,35 +53,48 @@ impl Process {
         else {
             return Err(Error::Unfit);
         };
-        let all = all.into_iter().map(|one| (one.number, one)).collect();
-        let known = Arc::new(Known { all, is_making });
+        let numbers = all.into_iter().map(|one| one.number).collect();
+        let known = Arc::new(Known { numbers, is_making });
         let pasts = self.past_servers();
         *pasts.known.lock() = Some((self.steady_now(), known.clone()));
-        pasts.open.lock().retain(|(_, number, _)| known.all.contains_key(number));
+        pasts.tables.lock().retain(|number, _| known.numbers.contains(number));
+        pasts.open.lock().retain(|(_, number, _)| known.numbers.contains(number));
         Ok(known)
     }
 
     /// Returns the checkpoints of a snapshot. `STALE` if there is none.
-    fn snapshot_tables(&self, number: u64) -> Result<SnapshotTables> {
-        let known = self.past_servers().known.lock().clone();
+    fn tables_of_snapshot(&self, number: u64) -> Result<Arc<SnapshotTables>> {
+        let pasts = self.past_servers();
+        let known = pasts.known.lock().clone();
         let fresh = known.filter(|(at, _)| self.steady_now().saturating_sub(*at) < TRUST);
         let known = match fresh {
             // One that was made since has a greater number.
-            Some((_, known))
-                if known.all.last_key_value().is_some_and(|(last, _)| *last >= number) =>
-            {
-                known
-            }
+            Some((_, known)) if known.numbers.last().is_some_and(|last| *last >= number) => known,
             _ => self.ask_for_snapshots()?,
         };
-        known.all.get(&number).cloned().ok_or_else(|| posix(Errno::STALE))
+        if !known.numbers.contains(&number) {
+            return Err(posix(Errno::STALE));
+        }
+        if let Some(tables) = pasts.tables.lock().get(&number) {
+            return Ok(tables.clone());
+        }
+        let request = Request::OfServer(ServerRequest::SnapshotTables(number));
+        match self.ask(ServerId(0), Sender::SERVER, &request)? {
+            Response::SnapshotTables(Some(tables)) => {
+                let tables = Arc::new(tables);
+                pasts.tables.lock().insert(number, tables.clone());
+                Ok(tables)
+            }
+            Response::SnapshotTables(None) => Err(posix(Errno::STALE)),
+            _ => Err(Error::Unfit),
+        }
     }
 
     /// Returns a server that runs here as it was. `STALE` if there is no such snapshot.
     fn past_server(&self, id: ServerId, number: u64) -> Result<Arc<Server>> {
         // Only where the server of now runs, too: so few processes have it open.
         self.server(id)?;
-        let tables = self.snapshot_tables(number)?;
+        let tables = self.tables_of_snapshot(number)?;
         let checkpoint = tables.checkpoints.get(id.0 as usize).copied();
         let checkpoint = checkpoint.ok_or_else(|| posix(Errno::STALE))?;
         let is_it = |(server, of, _): &(ServerId, u64, Arc<Server>)| *server == id && *of == number;
@@ -110,7 +125,7 @@ impl Process {
         request: &PastRequest<'_>,
     ) -> Result<Response> {
         if matches!(request, PastRequest::Servers) {
-            let count = self.snapshot_tables(number)?.checkpoints.len();
+            let count = self.tables_of_snapshot(number)?.checkpoints.len();
             return Ok(Response::Count(count as u64));
         }
         let past = self.past_server(id, number)?;
@@ -149,7 +164,7 @@ impl Process {
         if known.is_making {
             return true;
         }
-        known.all.keys().any(|number| {
+        known.numbers.iter().any(|number| {
             let has = |past: Arc<Server>| Ok(past.tablet.has_file(chunk.file)?);
             match self.past_server(server, *number).and_then(has) {
                 // Its own checkpoint has the file, without the object.

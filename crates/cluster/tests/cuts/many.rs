@@ -74,7 +74,7 @@ fn run(seed: u64, count: usize, they_die: bool) {
 }
 
 fn snapshots_named(client: &canopy_cluster::Client, name: &str) -> Option<u64> {
-    let (all, _) = client.snapshot_tables().ok()?;
+    let (all, _) = client.snapshots().ok()?;
     all.into_iter().find(|one| one.name.as_deref() == Some(name)).map(|one| one.number)
 }
 

@@ -279,7 +279,7 @@ pub fn delete_snapshot(client: &Client, name: &str) -> Result<Reply, Error> {
 
 /// Returns the numbers of all snapshots that have names.
 pub fn snapshots(client: &Client) -> BTreeMap<String, u64> {
-    let (all, is_making) = client.snapshot_tables().unwrap();
+    let (all, is_making) = client.snapshots().unwrap();
     assert!(!is_making);
     all.into_iter().filter_map(|one| Some((one.name?, one.number))).collect()
 }

@@ -132,7 +132,7 @@ fn a_deleted_snapshot_is_stale_and_its_checkpoints_go() {
     assert_eq!(errno(create_snapshot(&client, "s")), Errno::EXIST);
     assert_eq!(errno(delete_snapshot(&client, "t")), Errno::NOENT);
     assert!(create_snapshot(&client, "no name").is_err());
-    let (all, _) = client.snapshot_tables().unwrap();
+    let (all, _) = client.snapshots().unwrap();
     let at = Moment::Snapshot(all[0].number);
     assert!(lookup(&client, at, ROOT, "file").is_some());
     // A server that is dead meanwhile does not matter.
@@ -171,7 +171,7 @@ fn cuts_go_when_their_time_is_over() {
     let client = net.client();
     let cut = client.make_cut(Duration::from_secs(1)).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !client.snapshot_tables().unwrap().0.is_empty() {
+    while !client.snapshots().unwrap().0.is_empty() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(20));
     }
