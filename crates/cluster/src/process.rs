@@ -30,6 +30,9 @@ use std::time::Duration;
 /// Bytes of SSTables' blocks that stay in memory, of all servers together.
 const CACHE_BYTES: u64 = 256 << 20;
 
+/// Time for which servers are asked again on behalf of one here.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,10 +85,8 @@ impl Process {
     ) -> Result<Arc<Self>> {
         let (tables, policy) = tables_of(&*environment.storage)?;
         let process = Arc::new_cyclic(|me| Process {
-            client: Client::new(
-                Arc::new(Own(me.clone(), tables.len() as u32, policy)),
-                SessionId(0),
-            ),
+            client: Client::new(Arc::new(Own(me.clone(), policy)), SessionId(0))
+                .with_patience(PATIENCE),
             past_servers: PastServers::default(),
             environment: environment.clone(),
             clock: clock.clone(),
@@ -552,8 +553,8 @@ fn concerns_several(request: &Request<'_>) -> bool {
     }
 }
 
-/// The servers of a namespace, as the process itself reaches them: its number of servers and rules, too.
-struct Own(Weak<Process>, u32, SplitPolicy);
+/// The servers of a namespace, as the process itself reaches them, and the rules.
+struct Own(Weak<Process>, SplitPolicy);
 
 impl Peers for Own {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
@@ -561,11 +562,11 @@ impl Peers for Own {
     }
 
     fn server_count(&self) -> u32 {
-        self.1
+        self.0.upgrade().map_or(1, |process| process.layout.server_count())
     }
 
     fn policy(&self) -> SplitPolicy {
-        self.2
+        self.1
     }
 }
 
