@@ -4,9 +4,12 @@
 //! Unlike the other programs, it is linked at a random address: it listens on a network.
 
 mod certificate;
+mod check;
+mod grow;
 mod numbers;
 mod partitions;
 mod place;
+mod reach;
 mod settings;
 mod start;
 mod status;
@@ -45,7 +48,10 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Partitions(arguments) => partitions::run(&arguments),
         Command::Spread(arguments) => partitions::spread(&arguments),
         Command::Start(arguments) => start::run(&arguments),
-        Command::Status { namespace, json } => status::run(&namespace, json),
-        Command::Drain { host, namespace } => status::drain(&host, &namespace),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Drain(arguments) => status::drain(&arguments),
+        Command::Add(arguments) => grow::add(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Balance(arguments) => grow::balance(&arguments),
     }
 }

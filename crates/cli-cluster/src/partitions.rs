@@ -1,30 +1,13 @@
 //! `canopy cluster partitions` and `spread`, which ask the servers.
 
 use crate::place::Place;
-use anyhow::{Context, bail, ensure};
+use crate::reach::{connect, find, partitions, split};
 use canopy::Outcome;
 use canopy::commands::cluster::{Partitions as Arguments, Spread};
-use canopy_cluster::{Client, Connection, Peers, Remote, Request, Response, Security, Sender};
-use canopy_namespace::operation::{Caller, Moment, Operation, Read};
-use canopy_namespace::{EntryName, FileId, ROOT, Reply};
-use canopy_partition::{ServerId, SplitHistory};
-use canopy_store::Environment;
+use canopy_partition::SplitHistory;
 use canopy_text::counted;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
-use std::sync::Arc;
-use std::time::Duration;
-
-/// A partition and the server that holds it.
-type Held = (SplitHistory, ServerId);
-
-/// Splits of one partition that are stopped by others are given up after so many attempts.
-const ATTEMPTS: u32 = 50;
-
-/// Pause after a split that others have stopped.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Prints the partitions of a directory and the servers that hold them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -34,21 +17,26 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let peers = connection.remote();
     let route = peers.route();
     if !arguments.json {
-        canopy::say(format_args!("{:>9}  {:>10}  {:>6}  PROCESS", "PARTITION", "SHARE", "SERVER"))?;
+        canopy::say(format_args!(
+            "{:>9}  {:>10}  {:>10}  {:>6}  PROCESS",
+            "PARTITION", "SHARE", "ENTRIES", "SERVER"
+        ))?;
     }
-    for (history, server) in partitions(peers, directory)? {
+    for held in partitions(peers, directory)? {
+        let (history, server) = (held.history, held.server);
         let (partition, process) = (history.partition().number(), route.address(server));
         if arguments.json {
             canopy::say_json(&json!({
-                "partition": partition, "depth": history.depth(), "server": server.0,
-                "process": process,
+                "partition": partition, "depth": history.depth(), "entries": held.entries,
+                "server": server.0, "process": process,
             }))?;
             continue;
         }
         let process = process.unwrap_or("none");
         canopy::say(format_args!(
-            "{partition:>9}  {:>10}  {:>6}  {process}",
+            "{partition:>9}  {:>10}  {:>10}  {:>6}  {process}",
             share(history),
+            held.entries,
             server.0
         ))?;
     }
@@ -64,11 +52,11 @@ pub fn spread(arguments: &Spread) -> anyhow::Result<Outcome> {
     loop {
         let held = partitions(peers, directory)?;
         let mut has_split = false;
-        for (history, server) in &held {
-            has_split |= split(peers, directory, *history, *server)?;
+        for one in &held {
+            has_split |= split(peers, directory, one)?;
         }
         if !has_split {
-            let servers = BTreeSet::from_iter(held.iter().map(|(_, server)| server.0)).len();
+            let servers = BTreeSet::from_iter(held.iter().map(|one| one.server)).len();
             canopy::say(format_args!(
                 "{} has {} on {}",
                 arguments.directory.display(),
@@ -80,95 +68,10 @@ pub fn spread(arguments: &Spread) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Splits a partition once, if there is a server for its upper half. Returns whether it did.
-fn split(
-    peers: &Arc<Remote>,
-    directory: FileId,
-    history: SplitHistory,
-    server: ServerId,
-) -> anyhow::Result<bool> {
-    let request = Request::Split(directory, history.partition());
-    let mut attempts = 0;
-    loop {
-        let failed = match peers.ask(server, Sender::SERVER, &request) {
-            Ok(Response::Done(has_split)) => return Ok(has_split),
-            Ok(_) => bail!("server {server} has sent a reply that does not fit"),
-            Err(error) => error,
-        };
-        attempts += 1;
-        if attempts == ATTEMPTS || !matches!(failed, canopy_cluster::Error::Stopped(_)) {
-            let partition = history.partition().number();
-            let failed = anyhow::Error::from(failed);
-            return Err(
-                failed.context(format!("cannot split partition {partition} on server {server}"))
-            );
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-/// Returns the partitions of a directory, in the order of their numbers.
-fn partitions(peers: &Arc<Remote>, directory: FileId) -> anyhow::Result<Vec<Held>> {
-    let mut held = Vec::new();
-    for server in (0..peers.server_count()).map(ServerId) {
-        let asked = peers.ask(server, Sender::SERVER, &Request::Part(directory));
-        match asked.with_context(|| format!("cannot ask server {server}"))? {
-            Response::Part(_, histories) => {
-                held.extend(histories.into_iter().map(|history| (history, server)));
-            }
-            _ => bail!("server {server} has sent a reply that does not fit"),
-        }
-    }
-    held.sort_by_key(|(history, _)| history.partition().number());
-    Ok(held)
-}
-
 /// Returns the share of all names that a partition is for.
 fn share(history: SplitHistory) -> String {
     match history.depth() {
         0 => "all".to_owned(),
         depth => format!("1/{}", 1_u64 << depth),
     }
-}
-
-/// Connects to the processes of the newest map.
-fn connect(
-    place: &Place,
-    namespace: &Path,
-    certificate: Option<&Path>,
-) -> anyhow::Result<Connection> {
-    let environment = Environment::system(place.storage.clone());
-    let beside = place.certificate();
-    let certificate = certificate.or(beside.as_deref());
-    let security = Security::of_client(Some(&place.storage), certificate)?;
-    let connected = Connection::of_storage(&environment, security);
-    connected.with_context(|| {
-        let shown = namespace.display();
-        format!(
-            "no servers can be reached; start some: canopy cluster start {shown} --listen ADDRESS"
-        )
-    })
-}
-
-/// Finds a directory by its path in the namespace.
-fn find(client: &Client, path: &Path) -> anyhow::Result<FileId> {
-    let shown = path.display();
-    let mut found = ROOT;
-    for component in path.components() {
-        let name = match component {
-            Component::RootDir => continue,
-            Component::Normal(name) => EntryName::new(found, name.as_bytes()),
-            _ => bail!("{shown}: give the path of a directory in the namespace, from its root on"),
-        };
-        let lookup = Operation::Read(Moment::Now, Read::Lookup(name));
-        let reply = client.execute_for(Caller::Trusted, &lookup);
-        let inode = match reply.map_err(canopy_namespace::Error::from) {
-            Ok(Reply::Inode(inode)) => inode,
-            Ok(_) => bail!("{shown}: a server has sent a reply that does not fit"),
-            Err(error) => return Err(error).with_context(|| shown.to_string()),
-        };
-        ensure!(inode.is_directory(), "{shown}: not a directory");
-        found = inode.id;
-    }
-    Ok(found)
 }

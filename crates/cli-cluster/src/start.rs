@@ -36,10 +36,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if security.is_plain() {
         check_loopback(&listen, arguments)?;
     }
-    if let Some(first) = listen.first().filter(|first| is_unspecified(first)) {
+    let advertise = arguments.advertise.as_deref().map(advertised).transpose()?;
+    if let Some(first) = listen.first().filter(|first| advertise.is_none() && is_unspecified(first))
+    {
         bail!(
             "--listen {first}: other processes find this one at its first address, which must be one of \
-             this machine, such as its name"
+             this machine, such as its name; or name that with --advertise HOST:PORT"
         );
     }
     let lease = match arguments.lease {
@@ -48,6 +50,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let settings = NodeSettings {
         listen,
+        advertise,
         security: security.for_clients()?,
         to_others: security.for_servers()?,
         lease,
@@ -103,6 +106,15 @@ fn ends(signals: SigSet) -> anyhow::Result<Receiver<()>> {
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(receiver)
+}
+
+/// Returns the address at which others find this process.
+fn advertised(address: &str) -> anyhow::Result<Address> {
+    let parsed = address.parse::<Address>().with_context(|| format!("--advertise {address}"))?;
+    if is_unspecified(&parsed) || matches!(parsed, Address::Tcp { port: 0, .. }) {
+        bail!("--advertise {address}: others must reach this machine by it, such as n17:7040");
+    }
+    Ok(parsed)
 }
 
 /// Returns whether an address stands for all of a machine's.

@@ -1,19 +1,33 @@
-//! `canopy cluster status` and `drain`, which look at the cluster map in storage.
+//! `canopy cluster status` and `drain`, which look at the cluster map in storage. `status` asks the
+//! processes for numbers of partitions and entries, too.
 
+use crate::grow::wait_for;
 use crate::numbers::ranges;
 use crate::place::Place;
+use crate::reach::{connect, connect_quickly};
 use anyhow::{Context, bail};
-use canopy::Outcome;
-use canopy_cluster::membership::{self, MapProcess, ProcessState, ProcessStatus};
+use canopy::commands::cluster::{Drain, Status};
+use canopy::{Outcome, with_progress};
+use canopy_cluster::membership::{self, MapProcess, ProcessId, ProcessState, ProcessStatus};
 use canopy_cluster::wire::Address;
+use canopy_cluster::{Peers, Remote, Request, Response, Sender, ServerRequest, Tally};
 use canopy_store::Environment;
 use serde_json::json;
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time in which processes have to carry a new map out.
+const DRAIN_TIME: Duration = Duration::from_secs(120);
+
+/// Pause between two looks at the map.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Prints the processes of a cluster.
-pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
+    let namespace = &arguments.namespace;
     let place = Place::open(namespace)?;
-    let environment = Environment::system(place.storage);
+    let environment = Environment::system(place.storage.clone());
     let Some((map, mut processes)) = membership::survey(&environment)? else {
         bail!(
             "no process of this cluster was started: canopy cluster start {} --listen ADDRESS",
@@ -21,12 +35,18 @@ pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
         );
     };
     processes.sort_by(|one, other| one.address.cmp(&other.address));
-    if is_json {
-        for process in &processes {
-            canopy::say_json(&as_json(process))?;
+    let certificate = arguments.certificate.as_deref();
+    // Without an answer, the rest is shown.
+    let addresses = processes.iter().filter_map(|one| one.address.parse().ok());
+    let peers = connect_quickly(&place, &Vec::from_iter(addresses), certificate).ok();
+    let tallies = tallies(peers.as_ref(), &processes);
+    let rows = Vec::from_iter(processes.iter().zip(tallies));
+    if arguments.json {
+        for (process, tally) in &rows {
+            canopy::say_json(&as_json(process, *tally, map.version))?;
         }
     } else {
-        print(&processes)?;
+        print(&rows, map.version)?;
     }
     let idle = (0..).zip(&map.servers).filter(|(_, server)| server.process.is_none());
     let idle = Vec::from_iter(idle.map(|(number, _): (u32, _)| number));
@@ -37,18 +57,50 @@ pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Partial)
 }
 
-fn print(processes: &[ProcessStatus]) -> anyhow::Result<()> {
-    let mut rows = vec![["PROCESS", "SERVERS", "LEASE", "STATE"].map(str::to_owned)];
-    for one in processes {
+/// Returns the numbers of each process, which are asked for at once; none of one that does not answer.
+fn tallies(peers: Option<&Arc<Remote>>, processes: &[ProcessStatus]) -> Vec<Option<Tally>> {
+    let Some(peers) = peers else { return vec![None; processes.len()] };
+    std::thread::scope(|scope| {
+        let asked = processes.iter().map(|process| scope.spawn(move || tally(peers, process)));
+        let asked = Vec::from_iter(asked);
+        asked.into_iter().map(|one| one.join().ok().flatten()).collect()
+    })
+}
+
+fn tally(peers: &Remote, process: &ProcessStatus) -> Option<Tally> {
+    let mut sum = Tally::default();
+    for server in &process.servers {
+        let request = Request::OfServer(ServerRequest::Tally);
+        let Ok(Response::Tally(Some(tally))) = peers.ask(*server, Sender::SERVER, &request) else {
+            return None;
+        };
+        sum.partitions += tally.partitions;
+        sum.entries += tally.entries;
+    }
+    Some(sum)
+}
+
+fn print(processes: &[(&ProcessStatus, Option<Tally>)], version: u64) -> anyhow::Result<()> {
+    let heads = ["PROCESS", "SERVERS", "PARTITIONS", "ENTRIES", "LEASE", "STATE"];
+    let mut rows = vec![heads.map(str::to_owned)];
+    for (one, tally) in processes {
         let lease = one.renewed.map(|age| format!("{:.1} s", age.as_secs_f64()));
         let lease = lease.unwrap_or_else(|| "none".to_owned());
-        rows.push([one.address.clone(), servers(one), lease, state(one.state).to_owned()]);
+        let number = |of: fn(&Tally) -> u64| {
+            tally.as_ref().map_or_else(|| "-".to_owned(), |tally| of(tally).to_string())
+        };
+        let numbers = [number(|tally| tally.partitions), number(|tally| tally.entries)];
+        let [partitions, entries] = numbers;
+        let state = state(one, version).to_owned();
+        rows.push([one.address.clone(), servers(one), partitions, entries, lease, state]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let [process, servers, lease] = [0, 1, 2].map(width);
-    for [one, two, three, four] in &rows {
-        let row = format!("{one:process$}  {two:>servers$}  {three:>lease$}  {four}");
-        canopy::say(row)?;
+    let [process, servers, partitions, entries, lease] = [0, 1, 2, 3, 4].map(width);
+    for [one, two, three, four, five, six] in &rows {
+        canopy::say(format!(
+            "{one:process$}  {two:>servers$}  {three:>partitions$}  {four:>entries$}  \
+             {five:>lease$}  {six}"
+        ))?;
     }
     Ok(())
 }
@@ -57,27 +109,36 @@ fn servers(process: &ProcessStatus) -> String {
     ranges(&Vec::from_iter(process.servers.iter().map(|server| server.0)))
 }
 
-fn state(state: ProcessState) -> &'static str {
-    match state {
+fn state(process: &ProcessStatus, version: u64) -> &'static str {
+    match process.state {
         ProcessState::Joining => "joining",
         ProcessState::Serving => "serving",
+        ProcessState::Draining if is_drained(process, version) => "drained",
         ProcessState::Draining => "draining",
     }
 }
 
-fn as_json(process: &ProcessStatus) -> serde_json::Value {
+/// Returns whether a process runs no servers any more.
+fn is_drained(process: &ProcessStatus, version: u64) -> bool {
+    process.servers.is_empty() && process.carried_out >= version
+}
+
+fn as_json(process: &ProcessStatus, tally: Option<Tally>, version: u64) -> serde_json::Value {
     json!({
         "process": process.address, "id": process.process.to_string(),
         "servers": Vec::from_iter(process.servers.iter().map(|server| server.0)),
+        "partitions": tally.map(|tally| tally.partitions),
+        "entries": tally.map(|tally| tally.entries),
         "lease_age": process.renewed.map(|age| age.as_secs_f64()),
-        "state": state(process.state),
+        "state": state(process, version), "map": version,
     })
 }
 
-/// Has the processes of a machine give their servers away.
-pub fn drain(host: &str, namespace: &Path) -> anyhow::Result<Outcome> {
+/// Has the processes of a machine give their servers away, and waits until they have.
+pub fn drain(arguments: &Drain) -> anyhow::Result<Outcome> {
+    let (host, namespace) = (&arguments.host, &arguments.namespace);
     let place = Place::open(namespace)?;
-    let environment = Environment::system(place.storage);
+    let environment = Environment::system(place.storage.clone());
     let is_meant = |process: &MapProcess| is_on(&process.address, host);
     let (_, processes) = membership::survey(&environment)?
         .with_context(|| format!("no process of {} was started", namespace.display()))?;
@@ -89,12 +150,45 @@ pub fn drain(host: &str, namespace: &Path) -> anyhow::Result<Outcome> {
     let moved = meant.iter().flat_map(|one| &one.servers).map(|server| server.0);
     let mut moved = Vec::from_iter(moved);
     moved.sort_unstable();
-    membership::drain(&environment, |_, process| is_meant(process))?;
+    let map = membership::drain(&environment, |_, process| is_meant(process))?;
+    let drained = BTreeSet::from_iter(meant.iter().map(|one| one.process));
+    wait_until_drained(&environment, &drained, map.version)?;
+    if let Ok(connection) = connect(&place, namespace, arguments.certificate.as_deref()) {
+        wait_for(connection.remote(), &moved)?;
+    }
+    if arguments.json {
+        let processes = Vec::from_iter(meant.iter().map(|one| one.address.as_str()));
+        canopy::say_json(&json!({ "processes": processes, "moved": moved, "map": map.version }))?;
+        return Ok(Outcome::Complete);
+    }
     canopy::say(match moved.is_empty() {
         true => format!("{host} runs no servers, and gets none"),
-        false => format!("{host} gives servers {} to other processes", ranges(&moved)),
+        false => format!("{host} gave servers {} to other processes", ranges(&moved)),
     })?;
     Ok(Outcome::Complete)
+}
+
+/// Waits until processes have stopped all servers that a version of the map takes from them, or have
+/// ended.
+fn wait_until_drained(
+    environment: &Environment,
+    drained: &BTreeSet<ProcessId>,
+    version: u64,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + DRAIN_TIME;
+    let show = |_: Duration| "waiting until the servers have stopped".to_owned();
+    with_progress(&show, || {
+        loop {
+            let processes = membership::survey(environment)?.map(|(_, processes)| processes);
+            let mut left = processes.into_iter().flatten();
+            let left = left.find(|one| drained.contains(&one.process) && one.carried_out < version);
+            let Some(left) = left else { return Ok(()) };
+            if Instant::now() > deadline {
+                bail!("{} has not stopped its servers: is it alive?", left.address);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    })
 }
 
 /// Returns whether an address is that of a machine or of one process.

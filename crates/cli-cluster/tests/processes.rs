@@ -195,11 +195,11 @@ fn a_machine_is_drained() {
     let told = failure(&place.run(&["drain", "10.1.0.5", "@"]));
     assert!(told.contains("no process listens on 10.1.0.5; there are: "), "{told}");
     let told = success(&place.run(&["drain", "127.0.0.1", "@"]));
-    assert!(told.starts_with("127.0.0.1 gives servers "), "{told}");
+    assert!(told.starts_with("127.0.0.1 gave servers "), "{told}");
     wait_until("the servers have moved", || {
         let (rows, output) = status(&place);
         output.status.success()
-            && rows.contains(&(first.clone(), "none".to_owned(), "draining".to_owned()))
+            && rows.contains(&(first.clone(), "none".to_owned(), "drained".to_owned()))
             && rows.contains(&(second.clone(), "0-3".to_owned(), "serving".to_owned()))
     });
     let again = success(&place.run(&["drain", &first, "@"]));

@@ -1,11 +1,13 @@
 //! `canopy ns index`: which attributes a namespace keeps indexes of.
 
 use crate::place;
+use crate::servers::{Access, Served, is_served};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Index as Arguments;
 use canopy_mount::INDEXES;
-use canopy_namespace::Settings;
+use canopy_namespace::operation::{Administration, Caller, Operation};
+use canopy_namespace::{Reply, Settings};
 use rustix::fs::XattrFlags;
 use std::io::Write;
 
@@ -38,6 +40,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             place::control(&place, INDEXES)?.unwrap_or_default()
         }
         Some(now) => now,
+        None if is_served(&place)? => {
+            let served = Served::open(&place, &Access::default())?;
+            if is_change {
+                let names = wanted(&indexes(&served)?);
+                let names = names.iter().map(String::as_str).collect();
+                let set = Operation::Administration(Administration::SetIndexes(names));
+                let client = served.connection.client();
+                client.execute_for(Caller::Trusted, &set)?;
+            }
+            let now = indexes(&served)?;
+            served.end()?;
+            now
+        }
         None => {
             let namespace = match is_change {
                 true => place::open(&place)?,
@@ -54,4 +69,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     writeln!(std::io::stdout(), "{now}")?;
     Ok(Outcome::Complete)
+}
+
+/// Returns the indexes of a namespace on several servers; in parentheses those that are being built.
+fn indexes(served: &Served) -> anyhow::Result<String> {
+    let ask = Operation::Administration(Administration::Settings);
+    let settings = match served.connection.client().execute_for(Caller::Trusted, &ask)? {
+        Reply::Settings(settings) => settings,
+        _ => bail!("a reply of a server does not fit"),
+    };
+    let names = settings.index_names().into_iter().map(|name| {
+        let is_building = settings.building.contains(name);
+        if is_building { format!("({name})") } else { name.to_owned() }
+    });
+    Ok(Vec::from_iter(names).join(" "))
 }

@@ -1,7 +1,10 @@
 //! The tree of a namespace, as it is or as a snapshot has it: of a namespace that this process has
-//! open, or beside the process that has it mounted.
+//! open, or beside the process that has it mounted, or beside its servers.
+
+mod servers;
 
 use crate::place;
+use crate::servers::is_served;
 use crate::viewed::{self, Viewed};
 use anyhow::{Context, bail};
 use canopy_namespace::{FileId, Inode, Listing, Namespace, Past, ROOT, ReadView, Result};
@@ -14,10 +17,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+pub use servers::{OfServers, Reading};
+
 /// A namespace whose trees are read.
 pub enum Source {
     Open(Box<Namespace>),
     Mounted(Box<Beside>),
+    OfServers(Box<OfServers>),
 }
 
 /// A mounted namespace: its records at a checkpoint, and its files through the mount.
@@ -34,12 +40,16 @@ pub enum Moment<'a> {
     Now(&'a Namespace),
     Past(&'a Namespace, Past),
     Beside(&'a Beside),
+    OfServers(&'a OfServers),
 }
 
 impl Source {
     /// Opens a namespace, or the one that is mounted on a directory, which only root can do.
     pub fn open(place: &Path, snapshot: Option<&str>) -> anyhow::Result<Self> {
         match viewed::mounted(place)? {
+            None if is_served(place)? => {
+                Ok(Source::OfServers(Box::new(OfServers::open(place, snapshot)?)))
+            }
             None => Ok(Source::Open(Box::new(place::open(place)?))),
             Some(_) => Ok(Source::Mounted(Box::new(Beside::open(place, snapshot)?))),
         }
@@ -51,6 +61,7 @@ impl Source {
         match self {
             Source::Open(namespace) => Moment::of(namespace, place, snapshot),
             Source::Mounted(beside) => Ok(Moment::Beside(beside)),
+            Source::OfServers(servers) => Ok(Moment::OfServers(servers)),
         }
     }
 }
@@ -121,6 +132,7 @@ impl<'a> Moment<'a> {
             Moment::Now(namespace) => namespace.inode(ROOT),
             Moment::Past(_, past) => past.inode(ROOT),
             Moment::Beside(beside) => beside.view().root(),
+            Moment::OfServers(servers) => servers.view().root(),
         }
     }
 
@@ -130,6 +142,9 @@ impl<'a> Moment<'a> {
             Moment::Past(_, past) => past.lookup(directory, name),
             Moment::Beside(beside) => {
                 Ok(beside.view().lookup(directory, name)?.ok_or(Errno::NOENT)?)
+            }
+            Moment::OfServers(servers) => {
+                Ok(servers.view().lookup(directory, name)?.ok_or(Errno::NOENT)?)
             }
         }
     }
@@ -151,6 +166,9 @@ impl<'a> Moment<'a> {
             Moment::Beside(beside) => {
                 beside.view().list(directory, None, |name, inode| each(name, &inode))
             }
+            Moment::OfServers(servers) => {
+                servers.view().list(directory, None, |name, inode| each(name, &inode))
+            }
         }
     }
 
@@ -161,6 +179,7 @@ impl<'a> Moment<'a> {
         match self {
             Moment::Past(_, past) => past.view().xattrs(id, add)?,
             Moment::Beside(beside) => beside.view().xattrs(id, add)?,
+            Moment::OfServers(servers) => servers.view().xattrs(id, add)?,
             Moment::Now(namespace) => {
                 for name in namespace.xattrs(id)? {
                     add(&name, &namespace.xattr(id, &name)?.unwrap_or_default());

@@ -74,10 +74,15 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
         Some(time) => Believes { files: time, directories: time },
         None => Believes { files: Duration::ZERO, directories: DIRECTORIES },
     };
+    let mut memory = Memory::default();
+    if let Some(bytes) = arguments.cache_size {
+        memory.cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
     Ok(Wanted {
         access: Access {
             certificate: path(&arguments.certificate, "certificate"),
             storage: path(&arguments.storage, "storage"),
+            memory,
         },
         believes,
         is_read_only: arguments.read_only
@@ -112,11 +117,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     daemon::raise_limit();
     canopy::print_events(String::new());
     let wanted = wanted(arguments)?;
-    let mut memory = Memory::default();
-    if let Some(bytes) = arguments.cache_size {
-        memory.cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    }
-    let served = Served::with_memory(&arguments.namespace, &wanted.access, memory)?;
+    let served = Served::open(&arguments.namespace, &wanted.access)?;
     // The kernel would ask the mount for the chunks that the mount needs to answer.
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     let served = Arc::new(served);

@@ -122,6 +122,14 @@ pub fn full_name(namespace: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Fails unless there is a namespace, of one table or on several servers.
+pub fn check(namespace: &Path) -> anyhow::Result<()> {
+    match has_cluster(environment(namespace)?.storage.as_ref())? {
+        true => Ok(()),
+        false => found(namespace).map(drop),
+    }
+}
+
 /// Returns the full path of the directory of a namespace that is there.
 pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     let failed = || format!("cannot open the namespace {}", namespace.display());

@@ -29,6 +29,8 @@ pub struct Access {
     pub certificate: Option<PathBuf>,
     /// The storage as this machine knows it; as the servers know it by default.
     pub storage: Option<PathBuf>,
+    /// Limits of memory for contents.
+    pub memory: Memory,
 }
 
 /// A namespace on several servers that run.
@@ -105,22 +107,13 @@ impl Served {
     /// Fails if no server answers, if they refuse this client, and if the storage cannot be opened or
     /// is another one.
     pub fn open(name: &Path, access: &Access) -> anyhow::Result<Self> {
-        Self::with_memory(name, access, Memory::default())
-    }
-
-    /// Like `open`, with other limits of memory.
-    ///
-    /// # Errors
-    ///
-    /// Fails as `open` does.
-    pub fn with_memory(name: &Path, access: &Access, memory: Memory) -> anyhow::Result<Self> {
         let full = full_name(name)?;
         let connection = match addresses(name)? {
             Some(addresses) => by_addresses(&addresses, &full, access)?,
             None => by_place(name, access)?,
         };
         let (environment, directory) = storage_of(&connection, name, access)?;
-        let namespace = connection.namespace(&environment, memory)?;
+        let namespace = connection.namespace(&environment, access.memory)?;
         Ok(Served { connection, namespace, name: full, directory })
     }
 

@@ -74,7 +74,7 @@ fn root_of(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
         (Some(asked), _) => asked.to_owned(),
         (None, Some(mount)) => PathBuf::from(OsStr::from_bytes(&mount.point)),
         (None, None) => {
-            place::found(namespace)?;
+            place::check(namespace)?;
             bail!("{} is not mounted: say with --root where its files will be", namespace.display())
         }
     };

@@ -1,7 +1,12 @@
-//! Reading a namespace without changing anything, also while it is mounted.
+//! Reading a namespace without changing anything, also while it is mounted, or while its servers run
+//! (`cluster`).
+
+mod cluster;
 
 use crate::place;
+use crate::servers::{Served, addresses};
 use anyhow::{Context, bail};
+use canopy_cluster::{ClusterView, cluster_tables, has_cluster, release_all};
 use canopy_mount::{FLUSH, TYPE};
 use canopy_namespace::{Namespace, ReadView, table_of};
 use canopy_scan::Mount;
@@ -10,6 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How long the state of a mounted namespace is kept if the process dies while it reads it.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
@@ -34,12 +40,13 @@ enum Held {
     Namespace(#[expect(dead_code, reason = "it is kept open")] Box<Namespace>),
 }
 
-/// How a namespace was when it was read, for who reads it again: the table, the checkpoint, since
-/// when that is kept for some time, in milliseconds since 1970, and the mount.
+/// How a namespace was when it was read, for who reads it again: the table, or the first one of several,
+/// the checkpoint of each table, since when these are kept for some time, in milliseconds since 1970,
+/// and the mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     table: String,
-    checkpoint: u64,
+    checkpoints: Vec<u64>,
     kept_ms: u64,
     mount: String,
 }
@@ -49,17 +56,19 @@ impl Known {
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.splitn(4, ' ');
         let mut word = || words.next();
-        let (table, checkpoint, kept_ms) = (word()?, word()?, word()?);
+        let (table, checkpoints, kept_ms) = (word()?, word()?, word()?);
         let mount = word()?.to_owned();
-        let (checkpoint, kept_ms) = (checkpoint.parse().ok()?, kept_ms.parse().ok()?);
-        Some(Known { table: table.to_owned(), checkpoint, kept_ms, mount })
+        let checkpoints = checkpoints.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let kept_ms = kept_ms.parse().ok()?;
+        Some(Known { table: table.to_owned(), checkpoints, kept_ms, mount })
     }
 }
 
 impl std::fmt::Display for Known {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Known { table, checkpoint, kept_ms, mount } = self;
-        write!(f, "{table} {checkpoint} {kept_ms} {mount}")
+        let Known { table, checkpoints, kept_ms, mount } = self;
+        let checkpoints = Vec::from_iter(checkpoints.iter().map(u64::to_string)).join(",");
+        write!(f, "{table} {checkpoints} {kept_ms} {mount}")
     }
 }
 
@@ -71,15 +80,16 @@ pub enum Now {
     Other(Box<Viewed>, Option<Box<ReadView>>),
 }
 
-/// A checkpoint, which stays as long as the records are read.
+/// Checkpoints of the tables, which stay as long as the records are read.
 struct HeldCheckpoint {
     environment: Environment,
-    table: TableId,
-    id: u64,
-    /// When it was made, in milliseconds since 1970.
+    checkpoints: Vec<(TableId, u64)>,
+    /// When they were made, in milliseconds since 1970.
     kept_ms: u64,
-    /// Whether it stays beyond that.
+    /// Whether they stay beyond that.
     stays: bool,
+    /// The servers that have made them, if it was not this process.
+    served: Option<Served>,
 }
 
 /// A namespace, and where it is mounted.
@@ -88,23 +98,58 @@ struct Located {
     /// Its name in full.
     namespace: PathBuf,
     environment: Environment,
-    table: TableId,
+    tables: Tables,
+}
+
+/// The tables of a namespace.
+enum Tables {
+    One(TableId),
+    /// Those of logical servers, in their order.
+    OfServers(Vec<TableId>),
+}
+
+impl Tables {
+    fn of(environment: &Environment) -> anyhow::Result<Self> {
+        let storage = environment.storage.as_ref();
+        Ok(match has_cluster(storage)? {
+            true => Tables::OfServers(cluster_tables(storage)?),
+            false => Tables::One(table_of(storage)?),
+        })
+    }
+
+    fn all(&self) -> &[TableId] {
+        match self {
+            Tables::One(table) => std::slice::from_ref(table),
+            Tables::OfServers(tables) => tables,
+        }
+    }
+
+    /// Returns the tables with checkpoints that were kept; none if they are others now.
+    fn known(&self, known: &Known) -> Option<Vec<(TableId, u64)>> {
+        let tables = self.all();
+        let is_same =
+            tables.first()?.to_string() == known.table && tables.len() == known.checkpoints.len();
+        let checkpoints = known.checkpoints.iter().copied();
+        is_same.then(|| tables.iter().copied().zip(checkpoints).collect())
+    }
 }
 
 impl Located {
     /// Finds the namespace at `place`, or the one that is mounted there.
     fn find(place: &Path) -> anyhow::Result<Self> {
         let mount = mounted(place)?;
-        let namespace = match &mount {
+        let named = match &mount {
             Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
-            None => {
-                place::found(place)?;
-                place::full_name(place)?
-            }
+            None => place.to_owned(),
         };
+        let mut namespace = place_of_records(&named)?;
+        if mount.is_none() {
+            place::check(&namespace)?;
+            namespace = place::full_name(&namespace)?;
+        }
         let environment = place::environment(&namespace)?;
-        let table = table_of(environment.storage.as_ref())?;
-        Ok(Located { mount, namespace, environment, table })
+        let tables = Tables::of(&environment)?;
+        Ok(Located { mount, namespace, environment, tables })
     }
 }
 
@@ -116,8 +161,11 @@ impl Viewed {
     }
 
     fn open_any(place: &Path) -> anyhow::Result<Self> {
-        let Located { mount, namespace, environment, table } = Located::find(place)?;
+        let Located { mount, namespace, environment, tables } = Located::find(place)?;
         let failed = || format!("cannot read {}", namespace.display());
+        let Tables::One(table) = tables else {
+            return Viewed::of_servers(&namespace, environment, mount).with_context(failed);
+        };
         match &mount {
             Some(mount) => flush_mounted(&namespace, mount)?,
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
@@ -150,10 +198,56 @@ impl Viewed {
         let kept_ms = environment.clock.now_ms();
         let (id, _) = canopy_store::checkpoint(&environment, table, Some(CHECKPOINT_MS))?;
         // Whatever happens from here on, it is let go.
-        let kept =
-            HeldCheckpoint { environment: environment.clone(), table, id, kept_ms, stays: false };
+        let checkpoints = vec![(table, id)];
+        let kept = HeldCheckpoint {
+            environment: environment.clone(),
+            checkpoints,
+            kept_ms,
+            stays: false,
+            served: None,
+        };
         let view = ReadView::of_table(&environment, Some(id))?;
         Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
+    }
+
+    /// Reads the tables of servers, each at a checkpoint.
+    fn of_servers(
+        namespace: &Path,
+        environment: Environment,
+        mount: Option<Mount>,
+    ) -> anyhow::Result<Self> {
+        let kept_ms = environment.clock.now_ms();
+        let mut served = None;
+        let make = || -> anyhow::Result<_> {
+            let kept = Duration::from_millis(CHECKPOINT_MS);
+            let made = cluster::checkpoints(namespace, &environment, mount.as_ref(), kept)?;
+            served = made.served;
+            Ok(made.tables)
+        };
+        let ClusterView { view, checkpoints } = ClusterView::open(&environment, make)?;
+        let kept = HeldCheckpoint {
+            environment: environment.clone(),
+            checkpoints,
+            kept_ms,
+            stays: false,
+            served,
+        };
+        Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
+    }
+
+    /// Returns the number of the moment at which servers have made the checkpoints, if they have.
+    pub fn cut(&self) -> Option<u64> {
+        match &self.kept {
+            Held::Checkpoint(HeldCheckpoint { checkpoints, served: Some(_), .. }) => {
+                checkpoints.first().map(|(_, checkpoint)| *checkpoint)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the environment of the tables.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// Returns the records of a snapshot, by its number.
@@ -164,38 +258,57 @@ impl Viewed {
     /// Opens a namespace that was read before, if it is another one since. Is not opened for
     /// writing: somebody else may have it open, on another machine.
     pub fn follow(place: &Path, known: Option<Known>) -> anyhow::Result<Now> {
-        let Located { mount, namespace, environment, table } = Located::find(place)?;
+        let Located { mount, namespace, environment, tables } = Located::find(place)?;
         let failed = || format!("cannot read {}", namespace.display());
-        match &mount {
-            Some(mount) => flush_mounted(&namespace, mount)?,
-            None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
-            None => bail!(
+        match (&tables, &mount) {
+            (Tables::OfServers(_), mount) => {
+                cluster::flush_running(&namespace, &environment, mount.as_ref())
+                    .with_context(failed)?;
+            }
+            (Tables::One(_), Some(mount)) => flush_mounted(&namespace, mount)?,
+            (Tables::One(table), None)
+                if canopy_store::is_flushed(&environment, *table).with_context(failed)? => {}
+            (Tables::One(_), None) => bail!(
                 "{} was not closed: it is open elsewhere, or the process that had it was killed; \
                  what was written last is read once it is mounted here, or closed",
                 namespace.display()
             ),
         }
-        let known =
-            known.filter(|known| known.table == table.to_string() && known.mount == about(&mount));
+        let known = known.filter(|known| known.mount == about(&mount));
         let before = known.and_then(|known| {
             // It may be gone, since nobody asked for a long time.
-            let before = ReadView::of_table(&environment, Some(known.checkpoint)).ok()?;
-            Some((known, before))
+            let checkpoints = tables.known(&known)?;
+            let before = match &tables {
+                Tables::One(_) => ReadView::of_table(&environment, Some(checkpoints[0].1)).ok()?,
+                Tables::OfServers(_) => ClusterView::at(&environment, &checkpoints).ok()??,
+            };
+            Some((known, checkpoints, before))
         });
-        let Some((known, before)) = before else {
-            let viewed = Viewed::of(environment, table, mount).with_context(failed)?;
-            return Ok(Now::Other(Box::new(viewed), None));
+        let opened = |mount| match &tables {
+            Tables::One(table) => Viewed::of(environment.clone(), *table, mount),
+            Tables::OfServers(_) => Viewed::of_servers(&namespace, environment.clone(), mount),
         };
-        let now = ReadView::of_table(&environment, None).with_context(failed)?;
-        if !now.is_as_of(&before) {
-            let viewed = Viewed::of(environment, table, mount).with_context(failed)?;
+        let Some((known, checkpoints, before)) = before else {
+            return Ok(Now::Other(Box::new(opened(mount).with_context(failed)?), None));
+        };
+        if !before.is_current(&environment).with_context(failed)? {
+            let viewed = opened(mount).with_context(failed)?;
             return Ok(Now::Other(Box::new(viewed), Some(Box::new(before))));
         }
         let now_ms = environment.clock.now_ms();
         if now_ms.saturating_sub(known.kept_ms) < CHECKPOINT_MS / 4 {
             return Ok(Now::Same(None));
         }
-        canopy_store::renew(&environment, table, known.checkpoint, CHECKPOINT_MS)?;
+        let kept = Duration::from_millis(CHECKPOINT_MS);
+        match &tables {
+            Tables::One(table) => {
+                canopy_store::renew(&environment, *table, checkpoints[0].1, CHECKPOINT_MS)?;
+            }
+            Tables::OfServers(_) => {
+                cluster::renew(&namespace, &environment, &checkpoints, kept)
+                    .with_context(failed)?;
+            }
+        }
         Ok(Now::Same(Some(Known { kept_ms: now_ms, ..known })))
     }
 
@@ -204,8 +317,9 @@ impl Viewed {
     pub fn keep(mut self) -> Option<Known> {
         let Held::Checkpoint(kept) = &mut self.kept else { return None };
         kept.stays = true;
-        let (table, mount) = (kept.table.to_string(), about(&self.mount));
-        Some(Known { table, checkpoint: kept.id, kept_ms: kept.kept_ms, mount })
+        let (table, mount) = (kept.checkpoints.first()?.0.to_string(), about(&self.mount));
+        let checkpoints = kept.checkpoints.iter().map(|(_, id)| *id).collect();
+        Some(Known { table, checkpoints, kept_ms: kept.kept_ms, mount })
     }
 }
 
@@ -229,19 +343,28 @@ fn is_full(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Returns the place of the records of a namespace: that of its servers, if it is named by addresses.
+pub fn place_of_records(namespace: &Path) -> anyhow::Result<PathBuf> {
+    match addresses(namespace)? {
+        Some(_) => cluster::place_of(namespace),
+        None => Ok(namespace.to_owned()),
+    }
+}
+
 /// Lets a checkpoint go that was kept.
 pub fn forget(namespace: &Path, known: &str) {
     let Some(known) = Known::parse(known) else { return };
     let source = mounted(namespace).ok().flatten().map(|mount| mount.source);
     let source = source.map(|source| PathBuf::from(OsStr::from_bytes(&source)));
-    let Ok(environment) = place::environment(source.as_deref().unwrap_or(namespace)) else {
-        return;
-    };
-    if let Ok(table) = table_of(environment.storage.as_ref())
-        && table.to_string() == known.table
-    {
-        // If this fails, it goes by itself later.
-        let _ = canopy_store::release(&environment, table, known.checkpoint);
+    let Ok(place) = place_of_records(source.as_deref().unwrap_or(namespace)) else { return };
+    let Ok(environment) = place::environment(&place) else { return };
+    let Ok(tables) = Tables::of(&environment) else { return };
+    match (tables.known(&known), &tables) {
+        (Some(checkpoints), Tables::OfServers(_)) => {
+            cluster::release_known(&place, &environment, &checkpoints);
+        }
+        (Some(checkpoints), Tables::One(_)) => release_all(&environment, &checkpoints),
+        (None, _) => {}
     }
 }
 
@@ -287,8 +410,8 @@ fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
 impl Drop for HeldCheckpoint {
     fn drop(&mut self) {
         if !self.stays {
-            // If this fails, it goes by itself later.
-            let _ = canopy_store::release(&self.environment, self.table, self.id);
+            // If this fails, they go by themselves later.
+            cluster::release(self.served.as_ref(), &self.environment, &self.checkpoints);
         }
     }
 }

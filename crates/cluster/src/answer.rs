@@ -5,8 +5,9 @@ use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
 use crate::intents::Waits;
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
+use crate::quotas::Obtaining;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
 use canopy_namespace::operation::{
@@ -15,8 +16,14 @@ use canopy_namespace::operation::{
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
+use canopy_partition::ServerId;
 use rustix::io::Errno;
 use std::borrow::Cow;
+
+/// Sessions that have ended in one answer.
+pub(crate) const SESSIONS: usize = 8192;
+/// A directory is planned anew so often while its parent gets other attributes.
+const INHERIT_MAX: usize = 16;
 
 /// An answer to a request that succeeded.
 pub(crate) struct Answered {
@@ -26,7 +33,8 @@ pub(crate) struct Answered {
 }
 
 impl Server {
-    /// Answers a request.
+    /// Answers a request. Unless it `may_wait`, a change that needs more of an account fails with
+    /// `Short`.
     ///
     /// # Errors
     ///
@@ -36,19 +44,27 @@ impl Server {
         peers: &dyn Peers,
         sender: Sender<'_>,
         request: &Request<'_>,
+        may_wait: bool,
     ) -> Result<Answered> {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
         let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
-        let mut waits = Waits::new();
+        let (mut waits, mut obtaining) = (Waits::new(), Obtaining::new());
         loop {
             self.clear(peers, request)?;
             match self.answer_once(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
                 Err(Error::InDoubt(intent)) => self.wait_out(peers, intent, &mut waits)?,
+                Err(error) => {
+                    let (at, short) = self.shortage_of(error)?;
+                    if !may_wait {
+                        return Err(Error::Short(at, short));
+                    }
+                    self.obtain(peers, at, &short, &mut obtaining)?;
+                }
                 answered => return answered,
             }
         }
@@ -89,10 +105,17 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            Request::Search(part) => self.search(peers, caller, part),
+            Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
-            Request::Split(..) | Request::Cut(_) | Request::Past(..) => Err(Error::Unfit),
+            Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::AwaitLocks => {
+                Err(Error::Unfit)
+            }
+            Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
+            Request::Share(request) => self.on_shares(peers, caller, request),
+            Request::Lock(request) => self.answer_lock(sender, request),
         };
         response.map(|response| Answered { response, is_first: true })
     }
@@ -114,7 +137,7 @@ impl Server {
             return self.hold_made(sender.session, reply);
         }
         let Target::File(id) = operation.target() else { return Ok(()) };
-        let _one = self.attributes.lock();
+        let _one = self.lock_attributes();
         match self.tablet.half_state(id)?.is_pending {
             true => self.push_attributes(peers, id),
             false => Ok(()),
@@ -150,11 +173,18 @@ impl Server {
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
                 Err(Error::NotYet("holding a file without a session".into()))
             }
-            // Clients ask the server as it was.
-            Operation::Read(Moment::Snapshot(_), _) => Err(Error::Unfit),
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
+            Operation::Explain(query, counts) => {
+                self.explain(peers, caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Quotas(quotas) => self.on_quotas(peers, caller, quotas),
             Operation::Administration(Administration::Settings) => {
                 Ok(Reply::Settings(self.tablet.settings()))
             }
+            // Clients ask the server as it was.
+            Operation::Read(Moment::Snapshot(_), _) => Err(Error::Unfit),
             _ => self.execute(caller, operation),
         }
     }
@@ -202,6 +232,23 @@ impl Server {
         name: EntryName<'_>,
         new: &New,
     ) -> Result<Reply> {
+        for _ in 0..INHERIT_MAX {
+            match self.try_to_create_directory(peers, caller, name, new) {
+                // The directory above was counted to another tree meanwhile.
+                Err(Error::Namespace(error)) if error.errno() == Errno::AGAIN => {}
+                created => return created,
+            }
+        }
+        Err(canopy_namespace::Error::from(Errno::AGAIN).into())
+    }
+
+    fn try_to_create_directory(
+        &self,
+        peers: &dyn Peers,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        new: &New,
+    ) -> Result<Reply> {
         let hash = name.hash();
         let plan =
             self.change(name.directory, hash, |tablet| tablet.plan_directory(caller, name, new))?;
@@ -209,7 +256,11 @@ impl Server {
         let running = self.making.begin(self.next_attempt());
         let make = ServerRequest::MakeDirectory(Cow::Borrowed(&plan), self.id, running.attempt);
         let made = peers.ask(home, Sender::SERVER, &Request::OfServer(make))?;
-        let Response::Made(inode) = made else { return Err(Error::Unfit) };
+        let inode = match made {
+            Response::Made(inode) => inode,
+            Response::Short(short) => return Err(Error::Short(home, short)),
+            _ => return Err(Error::Unfit),
+        };
         let named = self
             .change(name.directory, hash, |tablet| tablet.create_access_half(caller, name, &inode));
         if let Err(error) = named {
@@ -232,14 +283,37 @@ impl Server {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         if self.layout.home(id)? != self.id {
-            let (target, histories) = (Target::File(id), Vec::new());
-            return Err(Error::Elsewhere { target, histories, changes: 0 });
+            return Err(Error::Elsewhere {
+                target: Target::File(id),
+                partitions: Partitions::default(),
+                changes: 0,
+                servers: self.layout.server_count(),
+            });
         }
-        let _one = self.attributes.lock();
+        let change = || self.tablet.execute_for(caller, operation);
+        self.change_half(peers, id, sets_times(operation), change)
+    }
+
+    /// Changes attributes of a directory whose home is here: also its times, or others alone.
+    pub(crate) fn change_half<T>(
+        &self,
+        peers: &dyn Peers,
+        id: FileId,
+        sets_times: bool,
+        change: impl FnOnce() -> canopy_namespace::Result<T>,
+    ) -> Result<T> {
+        let _one = self.lock_attributes();
         let (is_split, changed) = self.with_directory(id, |is_split| {
-            let version = self.tablet.half_state(id)?.version + 1;
-            self.tablet.put_half_state(id, HalfState { version, is_pending: is_split })?;
-            Ok((is_split, self.tablet.execute_for(caller, operation)))
+            let before = self.tablet.half_state(id)?;
+            let version = before.version + 1;
+            let times = if sets_times { version } else { before.times };
+            let state = HalfState { version, is_pending: is_split, times };
+            self.tablet.put_half_state(id, state)?;
+            let changed = change();
+            if changed.is_err() {
+                self.tablet.put_half_state(id, HalfState { times: before.times, ..state })?;
+            }
+            Ok((is_split, changed))
         })?;
         if is_split {
             self.push_attributes(peers, id)?;
@@ -247,13 +321,34 @@ impl Server {
         Ok(changed?)
     }
 
+    /// Gives all servers the attributes of a directory whose home is here, as a newer version.
+    fn push_again(&self, peers: &dyn Peers, caller: Caller<'_>, id: FileId) -> Result<Response> {
+        if caller.user().is_some() {
+            return Err(canopy_namespace::Error::from(Errno::PERM).into());
+        }
+        let _one = self.lock_attributes();
+        let before = self.tablet.half_state(id)?;
+        let version = before.version + 1;
+        self.tablet.put_half_state(id, HalfState { version, is_pending: true, ..before })?;
+        self.push_attributes(peers, id)?;
+        Ok(Response::Done(true))
+    }
+
     /// Gives all servers that may have partitions of a directory its attributes.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
-        let state = HalfState { version: half.version, is_pending: false };
+        let DirectoryHalf { version, times, .. } = half;
+        let state = HalfState { version, is_pending: false, times };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
-        for server in self.layout.servers().filter(|server| *server != self.id) {
-            peers.ask(server, Sender::SERVER, &set)?.done()?;
+        let (mut server, mut servers) = (0, self.layout.server_count());
+        while server < servers {
+            if ServerId(server) != self.id {
+                let answer = peers.ask(ServerId(server), Sender::SERVER, &set)?;
+                let Response::Servers(known) = answer else { return Err(Error::Unfit) };
+                // It may have begun to hand a partition over to a server that was added.
+                servers = servers.max(known);
+            }
+            server += 1;
         }
         Ok(self.tablet.put_half_state(id, state)?)
     }
@@ -275,16 +370,24 @@ impl Server {
     }
 
     fn part(&self, id: FileId) -> Result<Response> {
-        let histories = self.histories(id)?;
+        let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
+        // A crash must not take back times that somebody has read.
+        match self.tablet.flush_inode(id) {
+            Err(error) if ![Errno::NOSPC, Errno::DQUOT].contains(&error.errno()) => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
         let inode = match self.tablet.inode(id) {
             Ok(inode) => Some(inode),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.into()),
         };
-        let inode = inode.filter(|inode| is_home || !histories.is_empty() && inode.is_directory());
+        let is_further = |inode: &Inode| !partitions.histories.is_empty() && inode.is_directory();
+        let inode = inode.filter(|inode| is_home || is_further(inode));
         let whole = inode.map(|inode| Inode { flags: inode.flags & !flag::ACCESS_HALF, ..inode });
-        Ok(Response::Part(whole, histories))
+        Ok(Response::Part(whole, partitions))
     }
 
     fn name_of(&self, caller: Caller<'_>, id: FileId) -> Result<Response> {
@@ -310,10 +413,17 @@ impl Server {
         }
         match request {
             ServerRequest::MakeDirectory(new, server, attempt) => {
-                self.make_directory(new, *server, *attempt)
+                match self.make_directory(new, *server, *attempt) {
+                    Err(Error::Namespace(canopy_namespace::Error::Short(short))) => {
+                        Ok(Response::Short(short))
+                    }
+                    made => made,
+                }
             }
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
+            ServerRequest::Ancestor(id) => self.ancestor(*id),
+            ServerRequest::Part(id) => self.part(*id),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {
@@ -324,6 +434,20 @@ impl Server {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),
             },
+            ServerRequest::EndedSessions(after) => {
+                let sessions = self.tablet.ended_sessions(*after, SESSIONS)?;
+                Ok(Response::Sessions(sessions))
+            }
+            ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
+            // The process does this.
+            ServerRequest::Tally => Err(Error::Unfit),
+            ServerRequest::BeginCheck
+            | ServerRequest::Facts(..)
+            | ServerRequest::Directories(_)
+            | ServerRequest::FactsOf(..)
+            | ServerRequest::Unfinished
+            | ServerRequest::Mend(_)
+            | ServerRequest::Adopt(..) => self.answer_check(request),
             ServerRequest::Intent(intent, step) => {
                 self.answer_intent(*intent, step).map(Response::Intent)
             }
@@ -332,6 +456,7 @@ impl Server {
                 let (all, is_making) = self.snapshots.list();
                 Ok(Response::Snapshots(all, is_making))
             }
+            ServerRequest::Share(step) => self.answer_share(step).map(Response::Share),
             ServerRequest::SnapshotTables(number) => {
                 Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
             }
@@ -340,7 +465,17 @@ impl Server {
 
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
-        Ok(Response::Done(true))
+        Ok(Response::Servers(self.layout.server_count()))
+    }
+}
+
+/// Returns whether an operation sets times.
+fn sets_times(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Change(Change::SetAttributes { set, .. }) => {
+            set.mtime.is_some() || set.atime.is_some()
+        }
+        _ => false,
     }
 }
 

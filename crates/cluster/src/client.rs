@@ -4,31 +4,35 @@ use crate::contents::Operations;
 use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
-use crate::layout::placement;
-use crate::message::{Request, Response, Sender, SessionId};
+use crate::layout::KnownDirectory;
+use crate::locks::ClientLocks;
+use crate::message::{Partitions, Request, Response, Sender, SessionId};
+use crate::pace::{Pace, system_pace};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
 use crate::snapshots::Pasts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Entries, Moment, OnQuotas, OnSnapshots, Operation,
-    Page, Read, Target,
+    Access, Administration, Caller, Change, Entries, FileLocks, Moment, OnSnapshots, Operation,
+    Page, Query, Read, Target,
 };
 use canopy_namespace::{
-    Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
+    Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
 };
-use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitHistory, SplitPolicy};
+use canopy_partition::{PartitionId, ServerId};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Directories and files of which a client remembers where they are.
 const REMEMBERED: usize = 1 << 16;
+
+/// Entries of a listing for which there is room at first.
+const LISTED: u32 = 1 << 10;
 
 /// A name leads to a file that is gone at most this often, one after the other.
 const GONE_MAX: u32 = 1 << 10;
@@ -52,19 +56,22 @@ pub struct Client {
     peers: Arc<dyn Peers>,
     /// The user of requests that are of nobody, if servers do not trust this client.
     own: Option<Credentials>,
-    policy: SplitPolicy,
     session: SessionId,
     slots: Slots,
     pub(crate) held: Held,
+    pub(crate) locks: ClientLocks,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
-    maps: Mutex<HashMap<FileId, DirectoryMap>>,
+    pace: Arc<dyn Pace>,
+    maps: Mutex<HashMap<FileId, KnownDirectory>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
     /// Names by which files were last seen: directory and hash.
     names: Mutex<HashMap<FileId, (FileId, u64)>>,
     addressing_errors: AtomicU64,
     searches: AtomicU64,
+    /// The largest number of servers that any server has reported.
+    servers: AtomicU32,
     /// Clients of snapshots.
     pub(crate) pasts: Pasts,
     /// Whether this is a client of a snapshot.
@@ -79,8 +86,9 @@ impl Client {
             session,
             slots: Slots::new(),
             held: Held::default(),
+            locks: ClientLocks::default(),
             patience: PATIENCE,
-            policy: peers.policy(),
+            pace: system_pace(),
             peers,
             own: None,
             maps: Mutex::default(),
@@ -88,6 +96,7 @@ impl Client {
             names: Mutex::default(),
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
+            servers: AtomicU32::new(0),
             pasts: Pasts::default(),
             is_past: false,
         }
@@ -96,8 +105,8 @@ impl Client {
     /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
     pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
         let past = Client::new(as_past(self.peers.clone()), self.session);
-        let own = self.own.clone();
-        Client { patience: self.patience, own, is_past: true, ..past }
+        let (own, pace) = (self.own.clone(), self.pace.clone());
+        Client { patience: self.patience, own, pace, is_past: true, ..past }
     }
 
     /// Returns whether this is a client of a snapshot.
@@ -112,6 +121,12 @@ impl Client {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Client { patience, ..self }
+    }
+
+    /// Returns the client with another time and another way to wait.
+    #[must_use]
+    pub fn with_pace(self, pace: Arc<dyn Pace>) -> Self {
+        Client { pace, ..self }
     }
 
     /// Returns the client with a user of its own, for one that servers do not trust: requests of nobody
@@ -159,10 +174,16 @@ impl Client {
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
-            // There are no limits yet.
-            Operation::Quotas(OnQuotas::OfTree(_)) => Ok(Reply::Quotas(Vec::new())),
-            Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
-            Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            Operation::Quotas(quotas) => self.quotas(caller, quotas),
+            Operation::Search(query, count_max) => {
+                self.found(caller, query, *count_max).map(Reply::Found)
+            }
+            Operation::Explain(query, counts) => {
+                self.explain(caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
             Operation::Administration(Administration::Settings) => self.settings(caller),
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
@@ -219,7 +240,7 @@ impl Client {
     /// Returns the inode of a file with several names, from its home; none if it is gone.
     fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
         let request = Request::Execute(Operation::Read(Moment::Now, Read::Inode(id)));
-        match self.peers.ask(self.home(id)?, self.reader(caller), &request) {
+        match self.ask(self.home(id)?, self.reader(caller), &request) {
             Ok(Response::Reply(Reply::Inode(inode))) => Ok(Some(inode)),
             Err(Error::Elsewhere { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -253,15 +274,14 @@ impl Client {
         hash: u64,
         request: &Request<'_>,
     ) -> Result<(Response, ServerId)> {
-        let placement = self.placement(directory)?;
+        let home = self.home(directory)?;
         let numbered = self.number(caller, request);
         let sender = numbered.sender;
         let mut refusals = BTreeMap::new();
         loop {
-            let partition = self.find(directory, hash);
-            let server = placement.server(partition);
-            let (histories, changes) = match self.ask(server, sender, request) {
-                Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
+            let (partition, server) = self.find(home, directory, hash);
+            let (partitions, changes) = match self.ask(server, sender, request) {
+                Err(Error::Elsewhere { partitions, changes, .. }) => (partitions, changes),
                 reply => return Ok((reply?, server)),
             };
             self.addressing_errors.fetch_add(1, Ordering::Relaxed);
@@ -269,19 +289,20 @@ impl Client {
             if maps.len() >= REMEMBERED {
                 maps.clear();
             }
-            let map = maps.entry(directory).or_default();
-            histories.into_iter().for_each(|history| map.learn(history));
+            let known = maps.entry(directory).or_default();
+            known.learn(partitions);
             // A server that refuses twice, and in whose partitions nothing has changed, does not
             // have the directory.
-            if map.find(hash) == partition && refusals.insert(server, changes) == Some(changes) {
+            let is_same = known.find(home, hash) == (partition, server);
+            if is_same && refusals.insert(server, changes) == Some(changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
             }
         }
     }
 
-    fn find(&self, directory: FileId, hash: u64) -> PartitionId {
+    fn find(&self, home: ServerId, directory: FileId, hash: u64) -> (PartitionId, ServerId) {
         let maps = self.maps.lock();
-        maps.get(&directory).map_or(PartitionId::ZERO, |map| map.find(hash))
+        maps.get(&directory).map_or((PartitionId::ZERO, home), |known| known.find(home, hash))
     }
 
     /// Executes an operation on a file or a directory of which only the id is known.
@@ -324,7 +345,8 @@ impl Client {
         let name = self.names.lock().get(&id).copied();
         let seen = match name {
             Some((directory, hash)) => {
-                Some(self.placement(directory)?.server(self.find(directory, hash)))
+                let home = self.home(directory)?;
+                Some(self.find(home, directory, hash).1)
             }
             None => None,
         };
@@ -339,12 +361,17 @@ impl Client {
         // server has it.
         let mut before = None;
         loop {
-            let mut changes = Vec::new();
-            for server in self.servers() {
+            let (mut changes, mut server) = (Vec::new(), ServerId(0));
+            while server.0 < self.server_count() {
                 match self.ask(server, sender, request) {
-                    Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
+                    Err(Error::Elsewhere { changes: of_server, servers, .. }) => {
+                        // The file may be on one that was added: who gave it knows that one.
+                        self.servers.fetch_max(servers, Ordering::Relaxed);
+                        changes.push(of_server);
+                    }
                     reply => return Ok((reply?, server)),
                 }
+                server.0 += 1;
             }
             if before.as_ref() == Some(&changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
@@ -365,11 +392,12 @@ impl Client {
         loop {
             match self.peers.ask(server, sender, request) {
                 Err(error) if error.is_passing() => {
-                    let since: &mut Instant = since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= self.patience {
+                    let now = self.pace.now();
+                    let since = *since.get_or_insert(now);
+                    if now.saturating_sub(since) >= self.patience {
                         return Err(error);
                     }
-                    thread::sleep(pause);
+                    self.pace.pause(pause);
                     pause = PAUSE_MAX.min(pause * 2);
                 }
                 reply => {
@@ -381,6 +409,26 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Asks a server, and again while nobody answers.
+    pub(crate) fn ask_patiently(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.ask(server, self.reader(caller), request)
+    }
+
+    /// Returns whether servers check what this client asks.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Returns the number of logical servers.
+    pub(crate) fn server_count(&self) -> u32 {
+        self.peers.server_count()
     }
 
     /// Has one server execute an operation.
@@ -396,6 +444,11 @@ impl Client {
             Response::Reply(reply) => Ok(reply),
             _ => Err(Error::Unfit),
         }
+    }
+
+    /// Returns whether threads may be started.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.pace.has_threads()
     }
 
     /// Asks a server once.
@@ -440,8 +493,15 @@ impl Client {
         Sender { caller, session: self.session, number: 0 }
     }
 
+    pub(crate) fn server_count(&self) -> u32 {
+        match self.is_past {
+            true => self.peers.server_count(),
+            false => self.peers.server_count().max(self.servers.load(Ordering::Relaxed)),
+        }
+    }
+
     fn servers(&self) -> impl Iterator<Item = ServerId> {
-        (0..self.peers.server_count()).map(ServerId)
+        (0..self.server_count()).map(ServerId)
     }
 
     /// Returns the inode of a file; of a directory, what its partitions say together.
@@ -450,30 +510,28 @@ impl Client {
             return Ok(inode);
         }
         let id = inode.id;
-        let placement = self.placement(id)?;
-        let home = placement.server(PartitionId::ZERO);
-        let (whole, histories) = self.part(caller, home, id)?;
+        let home = self.home(id)?;
+        let (whole, partitions) = self.part(caller, home, id)?;
         let mut whole = whole.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
         whole.flags &= !flag::ACCESS_HALF;
         // Each partition knows its own splits, so asking goes on until no new one is found.
-        let (mut map, mut asked) = (DirectoryMap::default(), BTreeSet::from([home]));
-        histories.into_iter().for_each(|history| map.learn(history));
-        let unasked = |map: &DirectoryMap, asked: &BTreeSet<ServerId>| {
-            let mut servers = map.partitions().map(|partition| placement.server(partition));
-            servers.find(|server| !asked.contains(server))
+        let (mut known, mut asked) = (KnownDirectory::default(), BTreeSet::from([home]));
+        known.learn(partitions);
+        let unasked = |known: &KnownDirectory, asked: &BTreeSet<ServerId>| {
+            known.servers(home).find(|server| !asked.contains(server))
         };
-        while let Some(server) = unasked(&map, &asked) {
+        while let Some(server) = unasked(&known, &asked) {
             asked.insert(server);
-            let (part, histories) = self.part(caller, server, id)?;
-            histories.into_iter().for_each(|history| map.learn(history));
+            let (part, partitions) = self.part(caller, server, id)?;
+            known.learn(partitions);
             let Some(part) = part else { continue };
             whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
             whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
             whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
             whole.atime_ns = whole.atime_ns.max(part.atime_ns);
         }
-        if !map.is_unsplit() {
-            self.maps.lock().insert(id, map);
+        if !known.is_unsplit() {
+            self.maps.lock().insert(id, known);
         }
         Ok(whole)
     }
@@ -484,37 +542,48 @@ impl Client {
         caller: Caller<'_>,
         server: ServerId,
         id: FileId,
-    ) -> Result<(Option<Inode>, Vec<SplitHistory>)> {
+    ) -> Result<(Option<Inode>, Partitions)> {
         match self.ask(server, self.reader(caller), &Request::Part(id))? {
-            Response::Part(inode, histories) => Ok((inode, histories)),
+            Response::Part(inode, partitions) => Ok((inode, partitions)),
             _ => Err(Error::Unfit),
         }
     }
 
-    /// Returns entries of one partition behind a cookie, at least one unless there are none in all
-    /// that follow.
-    fn list(&self, caller: Caller<'_>, mut page: Page<'_>) -> Result<Reply> {
+    /// Returns entries behind a cookie: as many as are asked for, unless there are fewer. They may be of
+    /// several partitions.
+    fn list(&self, caller: Caller<'_>, page: Page<'_>) -> Result<Reply> {
+        let Page { directory, mut after, count_max, .. } = page;
+        let mut name = page.name.map(<[u8]>::to_vec);
+        let mut complete = Entries::with_capacity(count_max.min(LISTED) as usize);
         loop {
-            let (directory, hash) = (page.directory, hash_after(page.after));
-            let listed = self.at(caller, directory, hash, &Request::List(page))?;
+            let count = (complete.count() as u32).min(count_max);
+            let count_max = count_max - count;
+            let page = Page { directory, after, name: name.as_deref(), count_max };
+            let listed = self.at(caller, directory, hash_after(after), &Request::List(page))?;
             let Response::Listed(entries, end) = listed else { return Err(Error::Unfit) };
-            match end.checked_add(1) {
-                Some(next) if entries.count() == 0 => {
-                    page = Page { after: cookie_before(next), name: None, ..page };
-                }
-                _ => return self.complete(caller, directory, &entries).map(Reply::Entries),
+            self.complete(caller, directory, &entries, &mut complete)?;
+            let is_partition_over = entries.count() < count_max as usize;
+            if complete.count() as u32 >= count + count_max {
+                return Ok(Reply::Entries(complete));
             }
+            (after, name) = match entries.iter().last() {
+                Some(last) if !is_partition_over => (last.cookie, Some(last.name.to_vec())),
+                _ => match end.checked_add(1) {
+                    Some(next) => (cookie_before(next), None),
+                    None => return Ok(Reply::Entries(complete)),
+                },
+            };
         }
     }
 
-    /// Returns entries with the attributes of directories, which lie elsewhere.
+    /// Adds listed entries with the attributes of directories, which lie elsewhere.
     fn complete(
         &self,
         caller: Caller<'_>,
         directory: FileId,
         entries: &Entries,
-    ) -> Result<Entries> {
-        let mut complete = Entries::with_capacity(entries.count());
+        complete: &mut Entries,
+    ) -> Result<()> {
         for mut entry in entries.iter() {
             let name = EntryName::new(directory, entry.name);
             let whole;
@@ -537,7 +606,7 @@ impl Client {
             }
             complete.push(entry);
         }
-        Ok(complete)
+        Ok(())
     }
 
     /// Returns the file of a listed name, which had several. If it is gone, the name may have another
@@ -576,11 +645,6 @@ impl Client {
         Ok(Some(names.join(&b'/')))
     }
 
-    /// Returns where the partitions of a directory are.
-    fn placement(&self, directory: FileId) -> Result<Placement> {
-        placement(self.home(directory)?, self.peers.server_count(), &self.policy)
-    }
-
     /// Returns the server whose table has given out an id.
     pub(crate) fn home(&self, id: FileId) -> Result<ServerId> {
         if id == ROOT {
@@ -607,5 +671,22 @@ impl Operations for Client {
         operation: &Operation<'_>,
     ) -> canopy_namespace::Result<Reply> {
         Ok(Client::execute_for(self, caller, operation)?)
+    }
+
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> canopy_namespace::Result<()> {
+        Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
+    }
+
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        Some(self)
+    }
+
+    fn check_locks(&self, id: FileId) -> canopy_namespace::Result<()> {
+        Ok(Client::check_locks(self, id)?)
     }
 }

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::contents::{ClusterNamespace, Memory};
 use crate::error::{Error, Result};
 use crate::membership::{MembershipError, survey};
-use crate::message::{Request, Response, Sender, SessionId};
+use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::remote::{Patience, Remote};
 use crate::security::Security;
@@ -32,11 +32,16 @@ use std::time::Duration;
 /// Beginning of the names of clusters by addresses.
 const SCHEME: &str = "canopy://";
 
+/// Time for a request until the client notices that a server may have been replaced. The client sends
+/// it again ([`Client::with_patience`]).
+const PATIENCE: Patience =
+    Patience { attempt: Duration::from_secs(10), whole: Duration::from_secs(10) };
+
 /// Time in which a process has to answer the first question.
 const CONNECTING: Duration = Duration::from_secs(20);
 
 /// The user and the group of a machine's requests that concern none of its users.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// An error of connecting to a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -138,10 +143,7 @@ impl Connection {
         environment: &Environment,
         security: Security,
     ) -> std::result::Result<Self, ConnectionError> {
-        let map = survey(environment)?.map(|(map, _)| map);
-        let addresses = map.iter().flat_map(|map| map.processes.values());
-        let addresses = addresses.filter_map(|one| one.address.parse::<Address>().ok());
-        let addresses = Vec::from_iter(addresses);
+        let addresses = in_map(environment)?;
         if addresses.is_empty() {
             return Err(ConnectionError::NoProcess);
         }
@@ -160,10 +162,10 @@ impl Connection {
         security: Security,
     ) -> std::result::Result<Self, ConnectionError> {
         let to_servers = security.for_servers()?;
-        let remote = Remote::connect_within(addresses, to_servers, Patience::CLIENT, CONNECTING)?;
+        let remote = Remote::connect_within(addresses, to_servers, PATIENCE, CONNECTING)?;
         let (speaker, settings) = introduce(&remote, &security)?;
         let peers: Arc<dyn Peers> = remote.clone();
-        let client = Client::new(peers, SessionId(random()?)).speaking_for(speaker.own());
+        let client = Client::new(peers, remote.begin_session()?).speaking_for(speaker.own());
         Ok(Connection { remote, client: Arc::new(client), security, settings, speaker })
     }
 
@@ -221,7 +223,8 @@ impl Connection {
     }
 
     /// Returns the namespace, whose chunks lie in the storage of an environment, and keeps the session
-    /// alive until the connection is dropped.
+    /// alive until the connection is dropped. The storage also names the processes if none of those
+    /// answers that are known.
     ///
     /// # Errors
     ///
@@ -232,9 +235,18 @@ impl Connection {
         memory: Memory,
     ) -> canopy_namespace::Result<Arc<ClusterNamespace>> {
         self.client.keep_renewed()?;
+        let storage = environment.clone();
+        self.remote.look(move || in_map(&storage).unwrap_or_default());
         let client = self.client.clone();
         ClusterNamespace::new(client, environment, &self.settings, memory).map(Arc::new)
     }
+}
+
+/// Returns the addresses of the processes in the newest map.
+fn in_map(environment: &Environment) -> std::result::Result<Vec<Address>, MembershipError> {
+    let map = survey(environment)?.map(|(map, _)| map);
+    let addresses = map.iter().flat_map(|map| map.processes.values());
+    Ok(addresses.filter_map(|one| one.address.parse::<Address>().ok()).collect())
 }
 
 /// Finds out for whom the client may speak, and returns the settings of the namespace.
@@ -265,17 +277,6 @@ fn settings_for(remote: &Remote, speaker: Speaker) -> Result<Settings> {
         Response::Reply(Reply::Settings(settings)) => Ok(settings),
         _ => Err(Error::Unfit),
     }
-}
-
-/// Returns 64 random bits, for a session that nobody else has.
-fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        let source = std::io::Error::other(error.to_string());
-        canopy_namespace::Error::Io { what: "take random bits".into(), source }
-    })?;
-    // 0 is the session of servers.
-    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 #[cfg(test)]

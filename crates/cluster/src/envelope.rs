@@ -19,11 +19,15 @@ pub(crate) enum Envelope<'a> {
         claim: Claim<'a>,
         session: SessionId,
         number: u64,
+        /// Marks of the ids that a user's request names (`handles`).
+        marks: Vec<u64>,
         #[serde(borrow)]
         request: Request<'a>,
     },
     /// Returns where the servers run, by the word of the process that is asked.
     Route,
+    /// Returns the number of a new session of the sender.
+    Session,
 }
 
 /// The caller that a sender claims. The process that is asked decides whether it may.
@@ -51,6 +55,10 @@ pub(crate) enum Answer {
     Of(std::result::Result<Response, Refusal>),
     /// Where the servers run.
     Route(Route),
+    /// A new session.
+    Session(SessionId),
+    /// A response to a user, with the marks of the ids in it.
+    Marked(Response, Vec<u64>),
 }
 
 /// Where servers run: what a client needs to know of the cluster.
@@ -79,13 +87,19 @@ impl Route {
 }
 
 /// Returns a message as bytes.
-pub(crate) fn request(server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Vec<u8> {
+pub(crate) fn request(
+    server: ServerId,
+    sender: Sender<'_>,
+    request: &Request<'_>,
+    marks: Vec<u64>,
+) -> Vec<u8> {
     let Sender { caller, session, number } = sender;
     let envelope = Envelope::Request {
         server,
         claim: Claim::of(caller),
         session,
         number,
+        marks,
         request: request.clone(),
     };
     encode(&envelope)
@@ -97,16 +111,25 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, Vec::new()).unwrap_or_default()
 }
 
-/// Reads the answer of a server.
+/// Reads the answer of a server, and the marks of the ids in it.
 ///
 /// # Errors
 ///
 /// Fails as the server did, and with `Unfit`.
-pub(crate) fn answer(bytes: &[u8]) -> Result<Response> {
+pub(crate) fn answer(bytes: &[u8]) -> Result<(Response, Option<Vec<u64>>)> {
     match postcard::from_bytes(bytes) {
-        Ok(Answer::Of(Ok(response))) => Ok(response),
+        Ok(Answer::Of(Ok(response))) => Ok((response, None)),
+        Ok(Answer::Marked(response, marks)) => Ok((response, Some(marks))),
         Ok(Answer::Of(Err(refusal))) => Err(refusal.into()),
-        Ok(Answer::Route(_)) | Err(_) => Err(Error::Unfit),
+        Ok(Answer::Route(_) | Answer::Session(_)) | Err(_) => Err(Error::Unfit),
+    }
+}
+
+/// Reads the number of a new session.
+pub(crate) fn session(bytes: &[u8]) -> Option<SessionId> {
+    match postcard::from_bytes(bytes) {
+        Ok(Answer::Session(session)) => Some(session),
+        _ => None,
     }
 }
 

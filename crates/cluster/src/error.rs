@@ -1,8 +1,10 @@
 //! Errors of a cluster.
 
+use crate::message::Partitions;
 use canopy_model::Retry;
 use canopy_namespace::operation::Target;
-use canopy_partition::{IntentId, PartitionId, ServerId, SplitHistory};
+use canopy_namespace::quota::Shortage;
+use canopy_partition::{IntentId, PartitionId, ServerId};
 use std::borrow::Cow;
 
 /// An error of a cluster.
@@ -16,10 +18,12 @@ pub enum Error {
     Elsewhere {
         /// Name or file of the request.
         target: Target,
-        /// Histories of the directory's partitions that the server holds.
-        histories: Vec<SplitHistory>,
+        /// Partitions of the directory, as the server knows them.
+        partitions: Partitions,
         /// Grows with each change of the partitions that the server holds.
         changes: u64,
+        /// The number of servers that the server knows of.
+        servers: u32,
     },
     /// The process that was asked does not run the server.
     #[error("server {0} does not run here")]
@@ -35,6 +39,9 @@ pub enum Error {
     /// A change of several servers has locked a name or a file. The request is tried again.
     #[error("{0} has locked a name or a file")]
     InDoubt(IntentId),
+    /// The share of a server does not suffice for a change. The change is tried again with more.
+    #[error("server {0} has no share left of an account")]
+    Short(ServerId, Vec<Shortage>),
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]
     Unfit,
@@ -81,6 +88,7 @@ impl From<Error> for canopy_namespace::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Namespace(error) => error,
+            Error::Short(_, short) => canopy_namespace::Error::Short(short),
             Error::NotYet(_) => canopy_namespace::Failure::unsupported(&error).into(),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }

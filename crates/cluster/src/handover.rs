@@ -2,12 +2,12 @@
 //! sends each step to the receiver as a message.
 
 use crate::error::{Error, Result};
-use crate::holds::APART;
+use crate::holds::{APART, MovedHold};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::{DirectoryHalf, FileId, MovedEntry};
-use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId, ServerId};
+use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId, Placement, ServerId};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -17,8 +17,8 @@ const ENTRIES: usize = 512;
 /// Records of executed changes in one step: those of symbolic links have 4 KiB.
 const RECORDS: usize = 128;
 
-/// Holds in one step.
-const HOLDS: usize = 8192;
+/// Holds, and locks with them, in one step. One hold may have more locks.
+const HOLDS: usize = 4096;
 
 /// A step of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +56,12 @@ pub(crate) struct HandOver<'a> {
     pub(crate) giver: &'a Server,
     pub(crate) peers: &'a dyn Peers,
     pub(crate) receiver: ServerId,
+    pub(crate) placement: Placement,
     pub(crate) directory: FileId,
     pub(crate) child: PartitionId,
     pub(crate) attempt: Attempt,
+    /// Whether the receiver may split the partition by its size.
+    pub(crate) splits: bool,
 }
 
 impl HandOver<'_> {
@@ -94,7 +97,7 @@ impl HandOver<'_> {
         let HandOver { giver, directory, child, .. } = *self;
         self.check(steps.goes_on(Step::Begin))?;
         let half = giver.tablet.directory_half(directory)?;
-        let begun = self.send(MoveStep::Begin(Cow::Owned(half)))?;
+        let begun = self.send(MoveStep::Begin(Cow::Owned(half), self.placement))?;
         self.check(begun == Response::Begun(Begun::Accepted))?;
         let hashes = child.hashes(child.first_depth());
         let mut files = HashSet::new();
@@ -113,12 +116,12 @@ impl HandOver<'_> {
             last = entries.into_iter().last();
         }
         self.send_executed()?;
-        for holds in giver.holds_of(&files).chunks(HOLDS) {
-            self.check(self.send(MoveStep::Holds(holds.to_vec()))?.done()?)?;
+        for holds in messages_of(giver.holds_of(&files)) {
+            self.check(self.send(MoveStep::Holds(holds))?.done()?)?;
         }
         self.check(steps.goes_on(Step::Complete))?;
         let count = giver.tablet.count_entries(directory, &hashes)?;
-        let is_complete = self.send(MoveStep::Complete(count))?.done()?;
+        let is_complete = self.send(MoveStep::Complete(count, self.splits))?.done()?;
         self.check(is_complete)?;
         Ok(files)
     }
@@ -155,6 +158,24 @@ impl HandOver<'_> {
     }
 }
 
+/// Divides holds among messages.
+fn messages_of(holds: Vec<MovedHold>) -> Vec<Vec<MovedHold>> {
+    let (mut messages, mut last, mut size) = (Vec::new(), Vec::new(), 0);
+    for hold in holds {
+        let own = 1 + hold.locks.len();
+        if size + own > HOLDS && !last.is_empty() {
+            messages.push(std::mem::take(&mut last));
+            size = 0;
+        }
+        size += own;
+        last.push(hold);
+    }
+    if !last.is_empty() {
+        messages.push(last);
+    }
+    messages
+}
+
 /// Takes a step of a hand-over at the receiver.
 pub(crate) fn receive(
     receiver: &Server,
@@ -164,9 +185,16 @@ pub(crate) fn receive(
     step: &MoveStep<'_>,
 ) -> Result<Response> {
     match step {
-        MoveStep::Begin(half) => begin(receiver, half, child, attempt).map(Response::Begun),
+        MoveStep::Begin(half, placement) => {
+            begin(receiver, half, *placement, child, attempt).map(Response::Begun)
+        }
         MoveStep::Entries(entries) => {
             let takes = receiver.take_entries(directory, child, attempt, entries)?;
+            if takes {
+                // Locks that an attempt has brought that failed.
+                let ids = entries.iter().map(|entry| entry.inode.id);
+                receiver.sessions.locks.change(|locks| ids.for_each(|id| locks.forget(id)));
+            }
             Ok(Response::Done(takes))
         }
         MoveStep::Executed(records) => {
@@ -178,7 +206,8 @@ pub(crate) fn receive(
             receiver.take_holds(holds)?;
             Ok(Response::Done(true))
         }
-        MoveStep::Complete(count) => {
+        MoveStep::Complete(count, splits) => {
+            receiver.keep_whole_unless(*splits, directory, child);
             let hashes = child.hashes(child.first_depth());
             let mut is_complete = false;
             if receiver.tablet.count_entries(directory, &hashes)? == *count {
@@ -201,11 +230,15 @@ pub(crate) fn receive(
 fn begin(
     receiver: &Server,
     half: &DirectoryHalf,
+    placement: Placement,
     child: PartitionId,
     attempt: Attempt,
 ) -> Result<Begun> {
     receiver.tablet.put_content_half(half)?;
     let directory = half.inode.id;
+    if receiver.take_placement(directory, placement)? != Some(placement) {
+        return Ok(Begun::Late);
+    }
     let mut begun = Begun::Late;
     for _ in 0..2 {
         receiver.record(directory, |holdings| {
@@ -263,7 +296,8 @@ fn is_of_same_attempt(one: Holding, other: Holding) -> bool {
 pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Result<bool> {
     let mut holds_more = false;
     for (child, attempt) in Vec::from_iter(receiver.holdings(directory)?.unanswered()) {
-        let giver = receiver.layout.server(directory, child.parent().unwrap_or_default())?;
+        let placement = receiver.recorded_placement(directory)?;
+        let giver = placement.server(child.parent().unwrap_or_default());
         let ask = ServerRequest::HandOver(directory, child, attempt, MoveStep::Ask);
         let answer = peers.ask(giver, Sender::SERVER, &Request::OfServer(ask))?;
         let Response::Answer(answer) = answer else { return Err(Error::Unfit) };
@@ -279,6 +313,17 @@ pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Re
     Ok(holds_more)
 }
 
+/// Has a receiver ask about all that it was offered, and removes what it does not get.
+pub(crate) fn ask_all(receiver: &Server, peers: &dyn Peers) -> Result<()> {
+    for directory in receiver.directories() {
+        if receiver.has_offers(Some(directory)) {
+            ask(receiver, peers, directory)?;
+            remove_remains(receiver, directory, &mut |_: Step| true)?;
+        }
+    }
+    Ok(())
+}
+
 /// Does what a crash of a server has left undone: it repeats what it gave, asks about offers, and
 /// removes what has to go. No hand-over of this server runs. Returns whether nothing is left.
 ///
@@ -289,7 +334,7 @@ pub(crate) fn recover(server: &Server, peers: &dyn Peers) -> Result<bool> {
     let mut is_done = true;
     for directory in server.directories() {
         for (child, attempt) in Vec::from_iter(server.holdings(directory)?.unconfirmed()) {
-            let receiver = server.layout.server(directory, child)?;
+            let receiver = server.recorded_placement(directory)?.server(child);
             let hold = ServerRequest::HandOver(directory, child, attempt, MoveStep::Hold);
             let held = peers.ask(receiver, Sender::SERVER, &Request::OfServer(hold))?;
             if held.done()? {

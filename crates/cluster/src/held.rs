@@ -17,14 +17,17 @@ use canopy_partition::ServerId;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two renewals, which is well below the time that servers wait for them.
 const RENEWAL: Duration = Duration::from_secs(1);
 
+/// Time without an answer of a server after which it may have forgotten the session: nine tenths of
+/// its lease.
+const HEARD: Duration = Duration::from_secs(9);
 /// Servers at which a session is renewed at once.
 const RENEWERS: usize = 16;
 
@@ -51,6 +54,8 @@ struct State {
     gathers: bool,
     /// Lives of the session at servers, by which its holds there count.
     lives: HashMap<ServerId, Life>,
+    /// Moments at which requests were sent that servers have answered.
+    heard: HashMap<ServerId, Instant>,
     /// Files that were handed over, as a server has said, until it knows that this is known.
     moved: HashMap<ServerId, Vec<FileId>>,
 }
@@ -127,6 +132,30 @@ impl Held {
         !state.gathers || state.leaving.len() >= RELEASES
     }
 
+    /// Returns the number of a request about locks.
+    pub(crate) fn next_ticket(&self) -> u64 {
+        let mut state = self.0.lock();
+        state.ticket += 1;
+        state.ticket
+    }
+
+    /// Notes that a server has answered a request that was sent at a moment.
+    pub(crate) fn note_heard(&self, server: ServerId, sent: Instant) {
+        let mut state = self.0.lock();
+        let heard = state.heard.entry(server).or_insert(sent);
+        *heard = (*heard).max(sent);
+    }
+
+    /// Returns whether a server may have given locks of this session to others, for want of requests.
+    pub(crate) fn is_late(&self, server: ServerId) -> bool {
+        self.0.lock().heard.get(&server).is_some_and(|heard| heard.elapsed() >= HEARD)
+    }
+
+    /// Returns the server at which a file is held.
+    pub(crate) fn server_of(&self, id: FileId) -> Option<ServerId> {
+        self.0.lock().files.get(&id).map(|file| file.server)
+    }
+
     fn of_server(&self, server: ServerId) -> Vec<FileId> {
         let state = self.0.lock();
         let here = state.files.iter().filter(|(_, file)| file.server == server);
@@ -145,6 +174,9 @@ impl Client {
             }
             Hold::Release(id, times) => {
                 self.held.uncount(*id, *times);
+                if self.held.server_of(*id).is_none() {
+                    self.locks.forget(*id);
+                }
                 Ok(Reply::Done)
             }
         };
@@ -281,7 +313,7 @@ impl Client {
     /// Renews the session where it holds files, and holds those again that servers have lost. A
     /// server that does not answer is asked by the next call.
     pub fn renew(&self, caller: Caller<'_>) {
-        let servers: HashSet<ServerId> =
+        let servers: BTreeSet<ServerId> =
             self.held.0.lock().files.values().map(|file| file.server).collect();
         // A server that does not answer must not cost the session what it holds at others.
         let next = Mutex::new(servers.iter().copied());
@@ -289,10 +321,12 @@ impl Client {
             loop {
                 let Some(server) = next.lock().next() else { return };
                 let _ = self.renew_at(caller, server);
+                self.restore_locks();
             }
         };
         match servers.len() {
             0 | 1 => renew(),
+            _ if !self.has_threads() => renew(),
             count => thread::scope(|scope| {
                 (0..count.min(RENEWERS)).for_each(|_| _ = scope.spawn(renew));
             }),
@@ -303,11 +337,13 @@ impl Client {
     /// Renews the session at a server.
     pub(crate) fn renew_at(&self, caller: Caller<'_>, server: ServerId) -> Result<()> {
         let known = self.held.0.lock().moved.remove(&server).unwrap_or_default();
+        let sent = Instant::now();
         let renewed = self.ask_briefly(caller, server, &Request::Renew(known))?;
         let Response::Renewed(life, moved) = renewed else { return Err(Error::Unfit) };
         if *self.held.0.lock().lives.entry(server).or_insert(life) != life {
             self.reclaim(caller, server)?;
         }
+        self.held.note_heard(server, sent);
         for id in &moved {
             self.find_held(caller, *id);
         }
@@ -322,10 +358,24 @@ impl Client {
         self.held.0.lock().files.values().any(|file| file.server == server)
     }
 
+    /// Holds a file again at a server that does not know that it is held, or where it is now.
+    pub(crate) fn hold_again(&self, server: ServerId, id: FileId) -> Result<()> {
+        if self.held.server_of(id).is_none() {
+            return Err(canopy_namespace::Error::from(Errno::BADF).into());
+        }
+        self.renew_at(Caller::Trusted, server)?;
+        self.find_held(Caller::Trusted, id);
+        Ok(())
+    }
+
     /// Holds again what was held at a server that has lost it.
     fn reclaim(&self, caller: Caller<'_>, server: ServerId) -> Result<()> {
         let pending = self.held.begin();
         let files = self.held.of_server(server);
+        if self.held.is_late(server) {
+            self.locks.lose(&files);
+        }
+        self.locks.doubt(&files);
         for files in files.chunks(RECLAIMED) {
             let request = Request::Reclaim(files.to_vec(), pending.ticket);
             let reclaimed = self.ask_once(caller, server, &request)?;
@@ -344,6 +394,7 @@ impl Client {
         if !self.held.0.lock().files.contains_key(&id) {
             return;
         }
+        self.locks.doubt(&[id]);
         let request = Request::Hold(Hold::File(id), pending.ticket);
         let found = self.of_id_at(caller, id, &request);
         let mut state = self.held.0.lock();
@@ -368,6 +419,7 @@ impl Client {
     /// Fails if the system starts no thread.
     pub fn keep_renewed(self: &Arc<Self>) -> Result<()> {
         self.held.0.lock().gathers = true;
+        self.locks.start(self);
         let client = Arc::downgrade(self);
         let run = move || {
             loop {

@@ -16,12 +16,14 @@
 //! [`SessionSettings::grace`]: crate::SessionSettings::grace
 
 use crate::error::{Error, Result};
+use crate::locks::LastRequest;
 use crate::message::{Life, Response, Sender, SessionId};
 use crate::server::{Server, refusal};
 use canopy_namespace::inode::flag;
-use canopy_namespace::operation::{Change, Hold, Operation, Target};
+use canopy_namespace::operation::{Change, FileLock, Hold, Operation, Target};
 use canopy_namespace::{FileId, Inode, Reply};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
@@ -30,14 +32,35 @@ pub(crate) const APART: u32 = flag::ACCESS_HALF | flag::LINKED;
 
 /// Files that a session holds at a server.
 pub(crate) struct HeldFiles {
-    /// Those files, with the latest ticket of each.
-    held: HashMap<FileId, u64>,
+    held: HashMap<FileId, HeldFile>,
     /// The last ticket that a release has named.
     floor: u64,
     /// Files that were handed over while they were held, as far as the client may not know it.
     moved: HashSet<FileId>,
     /// A number that is another one once the holds are lost.
     life: u64,
+}
+
+struct HeldFile {
+    /// The latest ticket of its holds.
+    ticket: u64,
+    /// The last request about its locks.
+    last: LastRequest,
+}
+
+/// A hold on its way to another server, with the locks of its session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedHold {
+    /// The session.
+    pub session: SessionId,
+    /// The file.
+    pub id: FileId,
+    /// The latest ticket of its holds.
+    pub ticket: u64,
+    /// The last request about its locks.
+    pub last: LastRequest,
+    /// Its locks.
+    pub locks: Vec<FileLock>,
 }
 
 impl HeldFiles {
@@ -52,6 +75,11 @@ impl HeldFiles {
 
     pub(crate) fn len(&self) -> usize {
         self.held.len()
+    }
+
+    /// Returns the last request about locks of a file; none if it is not held.
+    pub(crate) fn last_request(&mut self, id: FileId) -> Option<&mut LastRequest> {
+        self.held.get_mut(&id).map(|file| &mut file.last)
     }
 
     /// Loses all holds, and returns the files.
@@ -211,10 +239,10 @@ impl Server {
     /// Notes a hold that the tablet has counted, and that is known not to be late.
     fn insert_hold(&self, session: SessionId, id: FileId, ticket: u64) -> Result<()> {
         let is_new = self.sessions.with(session, |files| {
-            let latest = files.held.entry(id);
-            let is_new = matches!(latest, Entry::Vacant(_));
-            let latest = latest.or_insert(ticket);
-            *latest = (*latest).max(ticket);
+            let file = files.held.entry(id);
+            let is_new = matches!(file, Entry::Vacant(_));
+            let file = file.or_insert(HeldFile { ticket, last: LastRequest::none(ticket) });
+            file.ticket = file.ticket.max(ticket);
             is_new
         });
         match is_new {
@@ -230,8 +258,9 @@ impl Server {
         let released = self.sessions.with(session, |files| {
             files.floor = files.floor.max(ticket);
             match files.held.get(&id) {
-                Some(latest) if *latest <= ticket => {
+                Some(file) if file.ticket <= ticket => {
                     files.held.remove(&id);
+                    self.sessions.locks.drop_all([(session, id)]);
                     Some(true)
                 }
                 Some(_) => Some(false),
@@ -252,21 +281,35 @@ impl Server {
     }
 
     /// Returns the holds of all sessions of some files.
-    pub(crate) fn holds_of(&self, files: &HashSet<FileId>) -> Vec<(SessionId, FileId, u64)> {
+    pub(crate) fn holds_of(&self, files: &HashSet<FileId>) -> Vec<MovedHold> {
         let mut holds = Vec::new();
         self.sessions.each(|session, of_session| {
             let held = of_session.held.iter().filter(|(id, _)| files.contains(id));
-            holds.extend(held.map(|(id, ticket)| (session, *id, *ticket)));
+            holds.extend(held.map(|(id, file)| MovedHold {
+                session,
+                id: *id,
+                ticket: file.ticket,
+                last: file.last,
+                locks: self.sessions.locks.of(*id, session),
+            }));
         });
         holds
     }
 
     /// Receiver: takes holds of files that arrive.
-    pub(crate) fn take_holds(&self, holds: &[(SessionId, FileId, u64)]) -> Result<()> {
-        for (session, id, ticket) in holds {
+    pub(crate) fn take_holds(&self, holds: &[MovedHold]) -> Result<()> {
+        for MovedHold { session, id, ticket, last, locks } in holds {
             self.sessions.begin(*session)?;
             self.tablet.hold(*id);
             self.insert_hold(*session, *id, *ticket)?;
+            self.sessions.with(*session, |files| {
+                if let Some(known) = files.last_request(*id)
+                    && known.ticket < last.ticket
+                {
+                    *known = *last;
+                }
+                self.sessions.locks.change(|all| all.replace(*id, *session, locks));
+            });
         }
         Ok(())
     }
@@ -278,6 +321,7 @@ impl Server {
             let before = gone.len();
             gone.extend(of_session.held.keys().filter(|id| files.contains(id)));
             for id in &gone[before..] {
+                self.sessions.locks.change(|locks| locks.forget(*id));
                 of_session.held.remove(id);
                 of_session.moved.insert(*id);
             }

@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, holding files, quotas and queries are refused ([`Error::NotYet`]).
+//! changes of their attributes, and holding files are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -11,19 +11,29 @@
 //! | an operation at its server; directories | `answer`, `making` |
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | files that stay without a name | `holds` (server), `held` (client) |
+//! | locks of programs: flock, fcntl | `locks` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
+//! | when partitions split; numbers of entries | `growth`, `tally` |
+//! | time and waiting, which a simulation decides | `pace` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
+//! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | queries | `searching` |
+//! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | the tables of all servers at one moment; snapshots | `cuts`, `snapshots` |
 //! | processes, and which of them runs each server | `membership` |
-//! | tables and the list of servers | `tables` |
+//! | tables and the list of servers; servers that are added | `tables` |
+//! | the servers of a directory, recorded at its first split | `layout`, `placements` |
+//! | requests to all servers; about the namespace as a whole | `everywhere`, `administration` |
+//! | reading all tables beside their servers | `view`; if no process runs: `stopped` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
+//! | checking and repairing all servers | [`check`] |
 //! | keys and certificates | `certificates` |
 //! | connections between processes | [`wire`] |
 //!
@@ -36,37 +46,50 @@
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
+mod administration;
 mod answer;
 pub mod certificates;
+pub mod check;
 mod client;
 mod connection;
 pub mod contents;
 mod cuts;
 mod envelope;
 mod error;
+mod everywhere;
 #[doc(hidden)]
 pub mod fuzzing;
+mod growth;
+mod handles;
 mod handover;
 mod held;
 mod holds;
 mod intents;
 mod layout;
+mod locks;
 mod making;
 pub mod membership;
 mod message;
 mod namespace;
 mod node;
+mod pace;
 mod peers;
+mod placements;
 mod process;
+mod quotas;
 mod remote;
 mod rights;
+mod searching;
 mod security;
 mod server;
 mod sessions;
 mod slots;
 mod snapshots;
+mod stopped;
 mod tables;
+mod tally;
 mod tasks;
+mod view;
 pub mod wire;
 mod workers;
 
@@ -77,16 +100,24 @@ pub use cuts::{CutId, CutReply, CutStep};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
+pub use holds::MovedHold;
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
+pub use locks::{LastRequest, LockAsk, LockReply, LockRequest};
 pub use message::{
-    Fate, IntentReply, IntentStep, Life, MoveStep, PastRequest, Refusal, Request, Response, Sender,
-    ServerRequest, SessionId,
+    Fate, IntentReply, IntentStep, Life, MoveStep, Partitions, PastRequest, Refusal, Request,
+    Response, Sender, ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
+pub use pace::Pace;
 pub use peers::Peers;
 pub use process::Process;
+pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
+pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
-pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
+pub use stopped::settle_stopped;
+pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
+pub use tally::Tally;
+pub use view::{ClusterView, checkpoint_all, cluster_tables, release_all};

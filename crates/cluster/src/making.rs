@@ -176,6 +176,7 @@ impl Server {
         let now = self.sessions.now();
         let mut old = Vec::from_iter(self.making.unnamed.lock().clone());
         old.retain(|(_, unnamed)| now.saturating_sub(unnamed.since) >= patience);
+        old.sort_unstable_by_key(|(id, _)| *id);
         let mut is_done = true;
         for (id, Unnamed { server, attempt, .. }) in old {
             let ask = Request::OfServer(ServerRequest::FateOf(id, attempt));

@@ -3,19 +3,26 @@
 //! A request of a client may have its server ask other servers. A request of a server never does:
 //! so no two servers wait for each other, however few threads they have.
 
+use crate::check::DirectoryFact;
 use crate::cuts::{CutId, CutReply, CutStep};
 use crate::error::Error;
+use crate::holds::MovedHold;
 use crate::intents::{Part, Seen};
+use crate::locks::{LockReply, LockRequest};
+use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
+use crate::searching::{ArrivalMark, NameRange, SearchPart};
 use crate::snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
+use crate::tally::Tally;
 use canopy_model::Credentials;
-use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::operation::{Caller, Entries, Hold, LockOwner, Operation, Page, Target};
+use canopy_namespace::quota::{Account, Notice, Quota, Shortage};
 use canopy_namespace::{
-    ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
-    Reply,
+    Ancestor, ChangeId, Cursor, DirectoryHalf, ExecutedRecord, Fact, FactPage, Failure, FileId,
+    Found, Inode, Mend, MovedEntry, NewDirectory, OwnedName, Place, Reply,
 };
 use canopy_partition::{
-    Age, Answer, Attempt, Begun, IntentId, PartitionId, Preparation, ServerId, SplitHistory,
-    Verdict,
+    Age, Answer, Attempt, Begun, IntentId, PartitionId, Placement, Preparation, ServerId,
+    SplitHistory, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -80,6 +87,10 @@ pub enum Request<'a> {
     /// Lets files go that the session has held, each with all its holds up to a ticket. Returns those
     /// that are not here.
     Release(Vec<(FileId, u64)>),
+    /// Searches what the server has.
+    Search(SearchPart<'a>),
+    /// Returns the names that the server came to hold since a moment.
+    Arrivals(ArrivalMark),
     /// A request about cuts, to server 0.
     Cut(OnCut),
     /// Reads from the server as the snapshot of a number has it.
@@ -87,6 +98,15 @@ pub enum Request<'a> {
     /// Returns the directories with names of a file, one for each name. Only somebody who is trusted
     /// may ask.
     Parents(FileId),
+    /// Has the home of a directory give its attributes to all servers. Only somebody who is trusted may
+    /// ask for it.
+    PushAttributes(FileId),
+    /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
+    Share(ShareRequest),
+    /// Asks about locks on a file that the session holds, and changes them.
+    Lock(LockRequest),
+    /// Returns the session's waiting locks whose turn it is. Waits for one up to a second.
+    AwaitLocks,
 }
 
 /// A request to a server as a snapshot has it. See [`Request`].
@@ -127,10 +147,36 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// To the home of a directory: returns what a search on another server has to know of it.
+    Ancestor(FileId),
+    /// Returns what the server has of a directory, as [`Request::Part`] does.
+    Part(FileId),
     /// A round of a cut.
     Cut(CutId, CutStep),
     /// To server 0: returns all snapshots.
     Snapshots,
+    /// Returns sessions that have ended, above one or from the first on.
+    EndedSessions(Option<u64>),
+    /// Returns how many partitions and entries the server has.
+    Tally,
+    /// Returns the partitions of a directory that the server holds, with their numbers of entries.
+    Counts(FileId),
+    /// Begins a check: takes a snapshot of the table.
+    BeginCheck,
+    /// Returns facts of the snapshot of a check, from a place on or from the first.
+    Facts(u64, Option<Place>),
+    /// Returns directories with partitions here, behind one or from the first on.
+    Directories(Option<FileId>),
+    /// Returns what is known now of a file, with these names of it.
+    FactsOf(FileId, Vec<(FileId, Vec<u8>)>),
+    /// Returns changes of several servers that have not ended.
+    Unfinished,
+    /// Mends a fault that a check has found.
+    Mend(Mend),
+    /// Gives a file without a name one that the server holds: a pointer, or a directory's access half.
+    Adopt(OwnedName, Box<Inode>),
+    /// A message about limits of accounts.
+    Share(ShareStep),
     /// To server 0: returns the checkpoints of a snapshot.
     SnapshotTables(u64),
 }
@@ -188,21 +234,34 @@ pub enum IntentReply {
     Inode(Box<Inode>),
     /// The directory above one.
     Above(FileId),
+    /// Like `Ended`. The authority of limits has to know this of the participant.
+    Freed(bool, Vec<Notice>),
+}
+
+/// Partitions of a directory that a server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partitions {
+    /// Histories of those that it holds.
+    pub histories: Vec<SplitHistory>,
+    /// The servers of all partitions; none if the directory was never split, as far as it knows.
+    pub placement: Option<Placement>,
 }
 
 /// A step of the hand-over of a partition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum MoveStep<'a> {
-    /// To the receiver: an attempt begins. These are the attributes of the directory.
-    Begin(Cow<'a, DirectoryHalf>),
+    /// To the receiver: an attempt begins. These are the attributes of the directory, and the servers
+    /// of its partitions.
+    Begin(Cow<'a, DirectoryHalf>, Placement),
     /// To the receiver: some entries.
     Entries(Cow<'a, [MovedEntry]>),
     /// To the receiver: changes that were executed, which clients may send again.
     Executed(Cow<'a, [ExecutedRecord]>),
     /// To the receiver: files that arrive and are held, with the sessions and tickets.
-    Holds(Vec<(SessionId, FileId, u64)>),
-    /// To the receiver: all entries were sent, as many as this.
-    Complete(u64),
+    Holds(Vec<MovedHold>),
+    /// To the receiver: all entries were sent, as many as this. Whether it may split the partition by
+    /// its size.
+    Complete(u64, bool),
     /// To the receiver: the partition is its own.
     Hold,
     /// To the giver: has it given the partition in this attempt?
@@ -217,7 +276,7 @@ pub enum Response {
     /// Entries, and the last hash of the partition that they are from.
     Listed(Entries, u64),
     /// A server's part of a directory: of the inode, unless it has none, and its partitions.
-    Part(Option<Inode>, Vec<SplitHistory>),
+    Part(Option<Inode>, Partitions),
     /// A name and its directory; none if the file has no name.
     NameOf(Option<(FileId, Vec<u8>)>),
     /// A server.
@@ -240,6 +299,12 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// Files that a search has found, where it goes on, and a moment before it.
+    Found(Vec<Found>, Option<Cursor>, ArrivalMark),
+    /// Names that a server came to hold, up to a moment; none if they are not known.
+    Arrived(Option<Vec<NameRange>>, ArrivalMark),
+    /// A directory; none if it is gone.
+    Ancestor(Option<Box<Ancestor>>),
     /// The reply to a round of a cut.
     Cut(CutReply),
     /// A cut that was made.
@@ -252,6 +317,38 @@ pub enum Response {
     Files(Vec<FileId>),
     /// A number of something.
     Count(u64),
+    /// The number of servers that the one who answers knows of.
+    Servers(u32),
+    /// Sessions that have ended.
+    Sessions(Vec<u64>),
+    /// Numbers of partitions and entries; none if they are not known yet.
+    Tally(Option<Tally>),
+    /// Partitions with their numbers of entries.
+    Counts(Vec<(SplitHistory, u64)>),
+    /// The number of a check that has begun.
+    CheckBegun(u64),
+    /// Facts of a snapshot.
+    Facts(Box<FactPage>),
+    /// Directories with partitions.
+    Directories(Vec<DirectoryFact>),
+    /// Facts of one file, and its partitions.
+    FactsOf(Vec<Fact>, Option<Box<DirectoryFact>>),
+    /// Descriptions of changes that have not ended.
+    Unfinished(Vec<String>),
+    /// The reply to a message about limits of accounts.
+    Share(ShareReply),
+    /// The reply of the authority to a server that needs more of an account.
+    Obtained(Obtained),
+    /// The share of the server does not suffice for this.
+    Short(Vec<Shortage>),
+    /// Usage and limits of some accounts, and the last one that was looked at, unless it was the last.
+    Quotas(Vec<Quota>, Option<Account>),
+    /// Trees, by number, with their directories.
+    Trees(Vec<(u32, FileId)>),
+    /// The reply to a request about locks.
+    Lock(LockReply),
+    /// Files and owners of locks that may be set now.
+    Turns(Vec<(FileId, LockOwner)>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -283,10 +380,12 @@ pub enum Refusal {
     Elsewhere {
         /// Name or file of the request.
         target: Target,
-        /// Histories of the directory's partitions that the server holds.
-        histories: Vec<SplitHistory>,
+        /// Partitions of the directory, as the server knows them.
+        partitions: Partitions,
         /// Grows with each change of the partitions that the server holds.
         changes: u64,
+        /// The number of servers that the server knows of.
+        servers: u32,
     },
     /// The process does not run the server.
     NotRunning(ServerId),
@@ -301,15 +400,19 @@ pub enum Refusal {
 impl From<&Error> for Refusal {
     fn from(error: &Error) -> Self {
         match error {
-            Error::Elsewhere { target, histories, changes } => Refusal::Elsewhere {
+            Error::Elsewhere { target, partitions, changes, servers } => Refusal::Elsewhere {
                 target: *target,
-                histories: histories.clone(),
+                partitions: partitions.clone(),
                 changes: *changes,
+                servers: *servers,
             },
             Error::NotRunning(server) => Refusal::NotRunning(*server),
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Namespace(error) => Refusal::Failed(error.into()),
+            Error::Short(_, short) => {
+                Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
+            }
             Error::Unreachable { .. }
             | Error::Unfit
             | Error::InDoubt(_)
@@ -322,8 +425,8 @@ impl From<&Error> for Refusal {
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Elsewhere { target, histories, changes } => {
-                Error::Elsewhere { target, histories, changes }
+            Refusal::Elsewhere { target, partitions, changes, servers } => {
+                Error::Elsewhere { target, partitions, changes, servers }
             }
             Refusal::NotRunning(server) => Error::NotRunning(server),
             Refusal::NotYet(what) => Error::NotYet(what.into()),

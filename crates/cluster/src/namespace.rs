@@ -2,7 +2,7 @@
 
 use crate::contents::ClusterNamespace;
 use canopy_namespace::operation::{
-    Administration, Caller, Capacity, Moment, Operation, Plan, Query, State,
+    Administration, Caller, Capacity, FileLocks, Moment, Operation, Plan, Query, State,
 };
 use canopy_namespace::{Entry, Error, Execute, Found, Listing, Pace, Reply, Result};
 
@@ -16,7 +16,6 @@ impl ClusterNamespace {
         match administration {
             Administration::State => Some(Reply::State(State::default())),
             Administration::Time => Some(Reply::Time(self.now_ns())),
-            Administration::Settings => Some(Reply::Settings(self.settings().clone())),
             Administration::Capacity => Some(Reply::Capacity(Capacity {
                 block_bytes: UNIT_BYTES,
                 unit_bytes: UNIT_BYTES,
@@ -26,7 +25,8 @@ impl ClusterNamespace {
                 files: UNITS,
                 files_free: UNITS,
             })),
-            Administration::SetIndexes(_)
+            Administration::Settings
+            | Administration::SetIndexes(_)
             | Administration::Flush
             | Administration::Check { .. }
             | Administration::Repair { .. } => None,
@@ -46,6 +46,10 @@ impl Execute for ClusterNamespace {
         }
     }
 
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        self.has_locks().then_some(self as &dyn FileLocks)
+    }
+
     fn list_entries(
         &self,
         at: Moment,
@@ -60,16 +64,10 @@ impl Execute for ClusterNamespace {
     fn run_query(
         &self,
         query: &Query<'_>,
-        _pace: Pace<'_>,
+        pace: Pace<'_>,
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> Result<()> {
-        match self.execute(&Operation::Search(query.clone(), u64::MAX))? {
-            Reply::Found(found) => {
-                let _ = found.into_iter().all(tell);
-                Ok(())
-            }
-            _ => Err(unfit()),
-        }
+        self.search(query, pace, tell)
     }
 
     fn explain_query(&self, query: &Query<'_>, counts: bool, _pace: Pace<'_>) -> Result<Plan> {

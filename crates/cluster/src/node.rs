@@ -4,6 +4,7 @@
 
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
+use crate::handles::{HandleKey, Owner};
 use crate::membership::{
     ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
 };
@@ -20,7 +21,7 @@ use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
 use canopy_namespace::operation::{Access, Caller, Change, Operation};
 use canopy_partition::ServerId;
-use canopy_store::Environment;
+use canopy_store::{Environment, Random};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -35,11 +36,17 @@ const SERVER_THREADS: usize = 32;
 /// Time until the servers of a process that starts have to run.
 const START_TIME: Duration = Duration::from_secs(120);
 
+/// Time between two looks for chunks that nothing needs any more.
+const COLLECT_EVERY: Duration = Duration::from_secs(5);
+
 /// Settings of a process.
 #[derive(Clone)]
 pub struct NodeSettings {
     /// Addresses to listen at. Others find the process at the first one.
     pub listen: Vec<Address>,
+    /// The address at which others find the process, if it is not the first one of these: behind a
+    /// translation of addresses, say.
+    pub advertise: Option<Address>,
     /// Requirements for those who connect.
     pub security: ServerSecurity,
     /// Requirements for other processes of the cluster.
@@ -80,6 +87,8 @@ struct Inner {
     /// Name of the storage, for clients.
     place: String,
     rights: Rights,
+    key: HandleKey,
+    random: Arc<dyn Random>,
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
     servers: Workers<Peer>,
@@ -101,11 +110,14 @@ impl Node {
         let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::new(environment, clock, Some(others.clone()))?;
+        let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
             place: settings.place.clone(),
             rights: Rights::default(),
+            key,
+            random: environment.random.clone(),
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
@@ -115,7 +127,8 @@ impl Node {
         let (security, limits) = (settings.security.clone(), Limits::default());
         let listener = Listener::start(&settings.listen, security, limits, service)?;
         let addresses = listener.addresses().to_vec();
-        let own = addresses.first().ok_or(NodeError::NoAddress)?.to_string();
+        let own = settings.advertise.as_ref().or(addresses.first());
+        let own = own.ok_or(NodeError::NoAddress)?.to_string();
         let mut membership =
             MembershipSettings::new(inner.process.server_count(), &*environment.storage);
         membership.lease = settings.lease.unwrap_or(membership.lease);
@@ -125,6 +138,7 @@ impl Node {
         let node = Node { listener: Some(listener), inner, addresses };
         *node.inner.membership.write() = Some(membership.clone());
         membership.wait_until_serving(START_TIME)?;
+        start_collecting(&node.inner)?;
         Ok(node)
     }
 
@@ -187,6 +201,28 @@ impl Node {
     }
 }
 
+/// Has a thread remove chunks that nothing needs any more, while the process runs.
+fn start_collecting(inner: &Arc<Inner>) -> Result<()> {
+    let inner = Arc::downgrade(inner);
+    let run = move || {
+        let mut told = String::new();
+        loop {
+            std::thread::sleep(COLLECT_EVERY);
+            let Some(inner) = inner.upgrade() else { return };
+            // Another process may have taken a server over.
+            let failed = inner.process.collect().err().filter(|error| !error.is_passing());
+            let failed = failed.map(|error| error.to_string()).unwrap_or_default();
+            if !failed.is_empty() && failed != told {
+                tracing::warn!("cannot remove chunks that nothing needs: {failed}");
+            }
+            told = failed;
+        }
+    };
+    let spawned = std::thread::Builder::new().name("cluster-chunks".into()).spawn(run);
+    let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
+    Ok(spawned.map(drop).map_err(io)?)
+}
+
 impl Drop for Node {
     /// Ends the process without notice: others take its servers over once its lease ends.
     fn drop(&mut self) {
@@ -207,6 +243,7 @@ impl Hosting for Inner {
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
         self.others.learn(self.route_of(&map));
+        self.process.hear_of_servers(map.servers.len() as u32);
     }
 }
 
@@ -231,7 +268,9 @@ impl Service for Inner {
 fn is_of_server(body: &[u8]) -> bool {
     matches!(
         postcard::from_bytes(body),
-        Ok(Envelope::Route | Envelope::Request { request: Request::OfServer(_), .. })
+        Ok(Envelope::Route
+            | Envelope::Session
+            | Envelope::Request { request: Request::OfServer(_), .. })
     )
 }
 
@@ -243,8 +282,7 @@ impl Inner {
             places.insert(*id, processes.len() as u32);
             processes.push(one.address.clone());
         }
-        let servers = (0..process.server_count()).map(ServerId);
-        let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
+        let servers = map.servers.iter().map(|one| places.get(&one.process?).copied());
         Route {
             version: map.version,
             processes,
@@ -272,26 +310,43 @@ impl Inner {
             };
             if !is_alone && may_wait(&envelope) {
                 drop(envelope);
-                let (inner, client) = (self.clone(), peer.clone());
-                self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+                self.defer(peer, call);
                 continue;
             }
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
+                Envelope::Session => {
+                    Answer::Session(self.key.session(Owner::of(peer), self.random.next_u64()))
+                }
                 Envelope::Request { server, .. } => {
-                    touched.entry(*server).or_insert(Ok(()));
-                    Answer::Of(self.execute(peer, &envelope).map_err(|error| (&error).into()))
+                    touched.entry(*server).or_insert_with(|| self.process.epoch_of(*server));
+                    let executed = self.execute(peer, &envelope, is_alone);
+                    if let Err(Error::Short(..)) = executed
+                        && !is_alone
+                    {
+                        // It asks for more of an account, and others do not wait for that.
+                        drop(envelope);
+                        self.defer(peer, call);
+                        continue;
+                    }
+                    match executed {
+                        Ok((response, Some(marks))) => Answer::Marked(response, marks),
+                        Ok((response, None)) => Answer::Of(Ok(response)),
+                        Err(error) => Answer::Of(Err((&error).into())),
+                    }
                 }
             };
             let server = match envelope {
                 Envelope::Request { server, .. } => Some(server),
-                Envelope::Route => None,
+                Envelope::Route | Envelope::Session => None,
             };
             done.push((call, server, answer));
         }
-        for (server, outcome) in &mut touched {
-            *outcome = self.make_durable(*server);
-        }
+        let make_durable = |(server, epoch): (ServerId, Result<u64>)| {
+            (server, epoch.and_then(|epoch| self.make_durable(server, epoch)))
+        };
+        let touched: BTreeMap<ServerId, Result<()>> =
+            touched.into_iter().map(make_durable).collect();
         let mut replies = Replies::default();
         for (call, server, answer) in done {
             let failed = server.and_then(|server| touched.get(&server)?.as_ref().err());
@@ -300,27 +355,47 @@ impl Inner {
         }
     }
 
-    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>) -> Result<Response> {
-        let Envelope::Request { server, claim, session, number, request } = envelope else {
+    /// Answers a call later, by itself.
+    fn defer(self: &Arc<Self>, peer: &Peer, call: Call) {
+        let (inner, client) = (self.clone(), peer.clone());
+        self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+    }
+
+    /// Executes a request. Returns the marks of the ids in the response, if the caller needs some.
+    fn execute(
+        &self,
+        peer: &Peer,
+        envelope: &Envelope<'_>,
+        may_wait: bool,
+    ) -> Result<(Response, Option<Vec<u64>>)> {
+        let Envelope::Request { server, claim, session, number, marks, request } = envelope else {
             return Err(Error::Unfit);
         };
         let (session, number) = (*session, *number);
-        let answer = match self.rights.caller(peer, claim)? {
-            Allowed::Server => {
-                let sender = Sender { caller: Caller::Trusted, session, number };
-                self.process.answer(*server, sender, request)
-            }
-            Allowed::User(who) => {
-                let sender = Sender { caller: Caller::User(&who), session, number };
-                self.process.answer(*server, sender, request)
-            }
+        let owner = Owner::of(peer);
+        if !self.rights.may_be_server(peer) {
+            self.key.check_session(session, owner)?;
+        }
+        let needs_marks = !self.rights.speaks_for_root(peer);
+        if needs_marks {
+            self.key.check(owner, request, marks)?;
+        }
+        let allowed = self.rights.caller(peer, claim)?;
+        let caller = match &allowed {
+            Allowed::Server => Caller::Trusted,
+            Allowed::User(who) => Caller::User(who),
         };
-        answer.map_err(|error| self.without_loss(*server, error))
+        let sender = Sender { caller, session, number };
+        let answer = self.process.answer_as(*server, sender, request, may_wait);
+        let response = answer.map_err(|error| self.without_loss(*server, error))?;
+        let marks = needs_marks.then(|| self.key.marks(owner, &response));
+        Ok((response, marks))
     }
 
-    /// Makes what a server has executed outlast a crash. What is read from it is durable, too, then.
-    fn make_durable(&self, server: ServerId) -> Result<()> {
-        let synced = self.process.sync_server(server);
+    /// Makes what a server has executed in an epoch outlast a crash. What is read from it is durable,
+    /// too, then.
+    fn make_durable(&self, server: ServerId, epoch: u64) -> Result<()> {
+        let synced = self.process.sync_epoch(server, epoch);
         synced.map_err(|error| self.without_loss(server, error))?;
         match self.membership() {
             Some(membership) if membership.may_answer(server) => Ok(()),
@@ -328,11 +403,12 @@ impl Inner {
         }
     }
 
-    /// Returns the error for a sender. If another process has the table of a server, that one answers.
+    /// Returns the error for a sender. If another process has the table of a server, that one answers. A
+    /// table that has failed, since storage did not answer, is opened again.
     fn without_loss(&self, server: ServerId, error: Error) -> Error {
         match &error {
             Error::Namespace(canopy_namespace::Error::Store(store))
-                if store.kind() == ErrorKind::Taken =>
+                if store.kind() == ErrorKind::Taken || self.process.has_failed(server) =>
             {
                 if let Some(membership) = self.membership() {
                     membership.lost(server);
@@ -350,7 +426,13 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
         Envelope::Request {
-            request: Request::Split(..) | Request::Cut(_) | Request::Past(..),
+            request:
+                Request::Split(..)
+                | Request::Cut(_)
+                | Request::Past(..)
+                | Request::Search(_)
+                | Request::Share(_)
+                | Request::AwaitLocks,
             ..
         } => return true,
         _ => return false,
@@ -367,6 +449,8 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             | Change::RemoveXattr { .. } => true,
             _ => false,
         },
+        Operation::Administration(_) | Operation::Explain(..) => true,
+        Operation::Quotas(_) => true,
         Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }

@@ -1,20 +1,24 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::administration::build_indexes;
+use crate::answer::Answered;
 use crate::client::Client;
-use crate::contents::collect_garbage;
+use crate::contents::{adopt_ended, collect_garbage};
 use crate::cuts::CutStep;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
+use crate::locks::{Account, Waits};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
+use crate::pace::Pace;
 use crate::peers::Peers;
+use crate::quotas::{ShareReply, ShareStep};
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
-use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
+use canopy_namespace::operation::{Administration, Caller, Change, Operation, Target};
 use canopy_namespace::{
     Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
 };
@@ -36,6 +40,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time after which a server asks again about partitions that it was offered. A giver whose table
+/// another process has opened may have sent them, and nobody gives them then.
+const OFFER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time for which a request waits for locks of programs.
+const LOCK_WAIT: Duration = Duration::from_millis(900);
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
     environment: Environment,
@@ -53,8 +64,12 @@ pub struct Process {
     past_servers: PastServers,
     /// Reads on behalf of servers here, wherever what they need is.
     client: Client,
-    /// Held by who does what is due.
-    ticking: Mutex<()>,
+    /// Time and waiting of a simulation, if there is one.
+    pace: Option<Arc<dyn Pace>>,
+    /// Held by who does what is due: the moment when servers last asked about offers.
+    ticking: Mutex<Duration>,
+    /// Threads that wait for locks of programs.
+    waits: Waits,
 }
 
 impl Process {
@@ -83,25 +98,61 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        let (tables, policy) = tables_of(&*environment.storage)?;
-        let process = Arc::new_cyclic(|me| Process {
-            client: Client::new(Arc::new(Own(me.clone(), policy)), SessionId(0))
-                .with_patience(PATIENCE),
+        let process = Self::build(environment, clock, sessions, others, None)?;
+        process.tasks.start(&process, Self::work)?;
+        sessions::start_ticking(&process)?;
+        Ok(process)
+    }
+
+    /// Like `with_sessions`, in a simulation: no thread is started. The caller does the work beside
+    /// requests by [`work_once`](Self::work_once) and [`tick`](Self::tick), and `pace` decides who
+    /// waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn simulated(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+        pace: Arc<dyn Pace>,
+    ) -> Result<Arc<Self>> {
+        Self::build(environment, clock, sessions, others, Some(pace))
+    }
+
+    fn build(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+        pace: Option<Arc<dyn Pace>>,
+    ) -> Result<Arc<Self>> {
+        let layout = Arc::new(Layout::open(environment.storage.clone())?);
+        let pace_of_client = pace.clone();
+        let client = |peers: Own| {
+            let client = Client::new(Arc::new(peers), SessionId(0)).with_patience(PATIENCE);
+            match pace_of_client {
+                Some(pace) => client.with_pace(pace),
+                None => client,
+            }
+        };
+        Ok(Arc::new_cyclic(|me| Process {
+            client: client(Own(me.clone(), layout.clone())),
             past_servers: PastServers::default(),
             environment: environment.clone(),
             clock: clock.clone(),
-            layout: Arc::new(Layout::new(environment.storage.clone(), tables, policy)),
+            layout,
             cache: SstableCache::new(environment, CACHE_BYTES),
             servers: RwLock::default(),
             others,
             tasks: Tasks::default(),
             failure: Mutex::default(),
             sessions,
-            ticking: Mutex::new(()),
-        });
-        process.tasks.start(&process, Self::work)?;
-        sessions::start_ticking(&process)?;
-        Ok(process)
+            pace,
+            ticking: Mutex::default(),
+            waits: Waits::default(),
+        }))
     }
 
     /// Returns a process that runs all servers, and has done what a crash has left undone.
@@ -145,13 +196,16 @@ impl Process {
     }
 
     fn open(&self, id: ServerId) -> Result<()> {
-        let mut servers = self.servers.write();
-        if servers.contains_key(&id) {
+        if self.servers.read().contains_key(&id) {
             return Ok(());
         }
         let table = open_table(&self.environment, self.table_of(id)?, self.cache.clone())?;
-        servers.insert(id, Arc::new(self.server_with(id, table)?));
-        Ok(())
+        let server = Arc::new(self.server_with(id, table)?);
+        if server.tablet.is_new()? {
+            adopt_ended(&server.tablet, self)?;
+        }
+        self.servers.write().insert(id, server.clone());
+        build_indexes(&server)
     }
 
     /// Opens the table of a server as it was at a checkpoint, to be read alone.
@@ -165,7 +219,8 @@ impl Process {
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
-        Server::new(id, tablet, self.layout.clone(), self.sessions.clone())
+        let (sessions, pace) = (self.sessions.clone(), self.pace.clone());
+        Server::new(id, tablet, self.layout.clone(), sessions, pace)
     }
 
     /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
@@ -182,6 +237,22 @@ impl Process {
         Ok(())
     }
 
+    /// Learns of servers that were added: of at least so many in all.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if the list of tables is damaged.
+    pub fn learn_servers(&self, servers: u32) -> Result<()> {
+        self.layout.learn(servers)
+    }
+
+    /// Has this process learn beside requests that there are at least so many servers.
+    pub(crate) fn hear_of_servers(&self, servers: u32) {
+        if servers > self.layout.server_count() {
+            self.tasks.add(Task::Learn(servers));
+        }
+    }
+
     /// Returns the servers that run here.
     pub fn running(&self) -> Vec<ServerId> {
         self.servers.read().keys().copied().collect()
@@ -189,7 +260,7 @@ impl Process {
 
     /// Returns the id of the cluster: that of its first table.
     pub(crate) fn cluster(&self) -> String {
-        self.layout.tables.first().map(|table| table.to_string()).unwrap_or_default()
+        self.layout.tables().first().map(|table| table.to_string()).unwrap_or_default()
     }
 
     pub(crate) fn server(&self, id: ServerId) -> Result<Arc<Server>> {
@@ -208,16 +279,39 @@ impl Process {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        if let Request::Split(directory, partition) = request {
-            return self.split_for(server, sender, *directory, *partition);
+        self.answer_as(server, sender, request, true)
+    }
+
+    /// Like `answer`. Unless it `may_wait`, a change that needs more of an account fails with `Short`.
+    pub(crate) fn answer_as(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+        may_wait: bool,
+    ) -> Result<Response> {
+        match request {
+            Request::Split(directory, partition) => {
+                return self.split_for(server, sender, *directory, *partition);
+            }
+            Request::AwaitLocks => return self.await_locks(server, sender),
+            _ => {}
         }
         if let Some(answer) = self.answer_on_all(server, sender, request) {
             return answer;
         }
         let server = self.server(server)?;
-        let answered = server.answer(self, sender, request);
+        if let (Request::OfServer(ServerRequest::Tally), Caller::Trusted) = (request, sender.caller)
+        {
+            return server.tally().map(Response::Tally);
+        }
+        let answered = server.answer(self, sender, request, may_wait);
+        self.report(&server, request, &answered);
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
+        }
+        for (directory, partition) in server.growth.take_grown() {
+            self.tasks.add(Task::Split(server.id, directory, partition));
         }
         let answered = answered?;
         if let Request::OfServer(ServerRequest::HandOver(directory, child, _, MoveStep::Hold)) =
@@ -226,12 +320,42 @@ impl Process {
             // A partition may arrive with too many entries.
             self.tasks.add(Task::Split(server.id, *directory, *child));
         }
+        if let Request::Execute(Operation::Administration(Administration::SetIndexes(_))) = request
+        {
+            build_indexes(&server)?;
+        }
         if let Request::Execute(Operation::Change(change)) = request
             && answered.is_first
         {
             self.note(&server, change)?;
         }
         Ok(answered.response)
+    }
+
+    /// Has the authority of limits know what a request has freed or overdrawn: before the reply, unless
+    /// the request must not wait.
+    fn report(&self, server: &Arc<Server>, request: &Request<'_>, answered: &Result<Answered>) {
+        if server.has_notices()
+            && (matches!(request, Request::OfServer(_)) || server.send_notices(self).is_err())
+        {
+            self.tasks.add(Task::Notices(server.id));
+        }
+        let counts = Response::Share(ShareReply::Done(false));
+        if let Request::OfServer(ServerRequest::Share(ShareStep::Count(true))) = request
+            && answered.as_ref().is_ok_and(|answered| answered.response == counts)
+        {
+            let server = server.clone();
+            // The authority asks again until the server counts.
+            let count = move || _ = server.count_usage();
+            let _ = std::thread::Builder::new().name("cluster-quotas".into()).spawn(count);
+        }
+    }
+
+    /// Returns locks of a session that may be set now, and waits for one if there is room to wait.
+    fn await_locks(&self, server: ServerId, sender: Sender<'_>) -> Result<Response> {
+        let waiting = self.waits.begin(Account::of(&sender));
+        let limit = if waiting.is_some() { LOCK_WAIT } else { Duration::ZERO };
+        Ok(self.server(server)?.await_locks(sender.session, limit))
     }
 
     /// Splits a partition for somebody who has asked for it.
@@ -260,7 +384,32 @@ impl Process {
         Ok(self.server(server)?.tablet.table().sync()?)
     }
 
-    /// Counts the entry of a change, and has its partition split if it has too many.
+    /// Returns the epoch of the table of a server that runs here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here.
+    pub fn epoch_of(&self, server: ServerId) -> Result<u64> {
+        Ok(self.server(server)?.epoch())
+    }
+
+    /// Like `sync_server`, for changes that were made in an epoch of the table. Whether a change
+    /// outlasts a crash is only known to the owner of the table that has made it: the server may have
+    /// been stopped and started again since.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here, or has another epoch, and as the
+    /// table does.
+    pub fn sync_epoch(&self, server: ServerId, epoch: u64) -> Result<()> {
+        let running = self.server(server)?;
+        match running.epoch() == epoch {
+            true => Ok(running.tablet.table().sync()?),
+            false => Err(Error::NotRunning(server)),
+        }
+    }
+
+    /// Counts the entry of a change.
     fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
         let by = match change {
             Change::Create { .. } => 1,
@@ -273,12 +422,17 @@ impl Process {
         if server.making.has_named() {
             self.tasks.add(Task::ConfirmNames(server.id));
         }
-        let Some((history, count)) = server.count(directory, hash, by)? else { return Ok(()) };
-        let partition = history.partition();
-        if by > 0 && count > self.layout.policy.threshold(directory.0, partition) {
-            self.tasks.add(Task::Split(server.id, directory, partition));
+        server.count(directory, hash, by)
+    }
+
+    /// Does a piece of work beside requests, in a simulation; with `retries` also one that has failed.
+    /// Returns whether there was any.
+    pub fn work_once(&self, retries: bool) -> bool {
+        let Some(task) = self.tasks.take(retries) else { return false };
+        if self.work(task) {
+            self.tasks.fail(task);
         }
-        Ok(())
+        true
     }
 
     /// Does a piece of work beside requests. Returns whether it has to be done again later.
@@ -288,9 +442,16 @@ impl Process {
                 self.split_while_large(server, directory, partition).map(|()| true)
             }
             Task::Recover(server) => self.recover(server),
+            Task::Learn(servers) => self.layout.learn(servers).map(|()| true),
             Task::Doubts(server) => self.clear_doubts(server),
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
+            }
+            Task::Notices(server) => {
+                self.server(server).and_then(|server| server.send_notices(self)).map(|()| true)
+            }
+            Task::ReviewLimits(server) => {
+                self.server(server).and_then(|server| server.review(self)).map(|()| true)
             }
             Task::EndSnapshots(server) => self
                 .server(server)
@@ -300,10 +461,15 @@ impl Process {
                 .server(server)
                 .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
                 .map(|_| true),
+            Task::Offers(server) => self
+                .server(server)
+                .and_then(|server| handover::ask_all(&server, self))
+                .map(|()| true),
         };
         match done {
             Ok(is_done) => !is_done,
-            Err(Error::NotRunning(_)) => false,
+            // Another server that does not run may do so later.
+            Err(Error::NotRunning(server)) if Some(server) == task.server() => false,
             // The entry that made a partition too large is there, whatever becomes of the split.
             Err(Error::Stopped(_)) => matches!(task, Task::Recover(_)),
             Err(error) => {
@@ -320,8 +486,7 @@ impl Process {
         directory: FileId,
         partition: PartitionId,
     ) -> Result<()> {
-        let entries_max = self.layout.policy.threshold(directory.0, partition);
-        while self.server(server)?.count_of(directory, partition)? > entries_max
+        while self.server(server)?.is_too_large(directory, partition)?
             && self.split_at(server, directory, partition, &mut |_: Step| true)?
         {}
         Ok(())
@@ -347,14 +512,32 @@ impl Process {
     /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
     /// it a few times in a second.
     pub fn tick(&self) {
-        let _one = self.ticking.lock();
+        let mut asked = self.ticking.lock();
+        let now = (self.sessions.clock)();
+        let asks = now.saturating_sub(*asked) >= OFFER_PATIENCE;
+        if asks {
+            *asked = now;
+        }
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
                 *self.failure.lock() = Some(error);
             }
+            server.checking.expire();
+            for (directory, partition) in server.growth.take_grown() {
+                self.tasks.add(Task::Split(id, directory, partition));
+            }
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
+            }
+            if server.has_notices() {
+                self.tasks.add(Task::Notices(id));
+            }
+            if server.has_reviews() {
+                self.tasks.add(Task::ReviewLimits(id));
+            }
+            if asks && server.has_offers(None) {
+                self.tasks.add(Task::Offers(id));
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));
@@ -378,8 +561,12 @@ impl Process {
         partition: PartitionId,
         steps: &mut dyn Steps,
     ) -> Result<bool> {
-        let server = self.layout.server(directory, partition)?;
-        self.split_at(server, directory, partition, steps)
+        for id in self.running() {
+            if self.server(id)?.holdings(directory)?.history(partition).is_some() {
+                return self.split_at(id, directory, partition, steps);
+            }
+        }
+        Ok(false)
     }
 
     fn split_at(
@@ -392,20 +579,33 @@ impl Process {
         let giver = self.server(server)?;
         let history = giver.holdings(directory)?.history(partition);
         let Some(history) = history else { return Ok(false) };
-        let placement = self.layout.placement(directory)?;
-        let split = self.layout.policy.child(&placement, history, self.layout.server_count());
-        let Some(Split { child, moves }) = split else { return Ok(false) };
+        let Some((placement, split)) = giver.next_split(directory, history)? else {
+            return Ok(false);
+        };
+        let Split { child, moves } = split;
+        let (lower, upper) = giver.halves(directory, partition, child)?.may_split_again();
         if !moves {
             let is_split =
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
+            giver.keep_whole_unless(lower, directory, partition);
+            giver.keep_whole_unless(upper, directory, child);
             self.tasks.add(Task::Split(server, directory, child));
             return Ok(is_split);
         }
         let receiver = placement.server(child);
         let attempt = giver.next_attempt();
-        let hand_over =
-            HandOver { giver: &giver, peers: self, receiver, directory, child, attempt };
+        let hand_over = HandOver {
+            giver: &giver,
+            peers: self,
+            receiver,
+            placement,
+            directory,
+            child,
+            attempt,
+            splits: upper,
+        };
         let outcome = hand_over.run(steps);
+        giver.keep_whole_unless(lower || outcome.is_err(), directory, partition);
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }
@@ -435,7 +635,7 @@ impl Process {
     pub fn collect(&self) -> Result<u64> {
         let mut removed = 0;
         for id in self.running() {
-            let server = self.server(id)?;
+            let Ok(server) = self.server(id) else { continue };
             // Server 0 is asked once, after the notes are in the table.
             let known = OnceCell::new();
             let is_needed = |chunk, object| {
@@ -467,6 +667,20 @@ impl Process {
         Ok(())
     }
 
+    /// Has the files of the tables of all servers here take what is only in memory and in logs.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn flush(&self) -> Result<()> {
+        for id in self.running() {
+            let server = self.server(id)?;
+            server.tablet.flush_pending()?;
+            server.tablet.table().flush()?;
+        }
+        Ok(())
+    }
+
     /// Returns how much a server that runs here keeps for sessions of clients.
     ///
     /// # Errors
@@ -481,6 +695,12 @@ impl Process {
         self.tasks.settle();
     }
 
+    /// Returns whether the table of a server that runs here takes no changes any more: another process
+    /// has it, or storage has failed.
+    pub fn has_failed(&self, server: ServerId) -> bool {
+        self.server(server).is_ok_and(|server| server.tablet.table().has_ended())
+    }
+
     /// Returns the last failure of work beside requests, once.
     pub fn take_failure(&self) -> Option<Error> {
         self.failure.lock().take()
@@ -492,8 +712,7 @@ impl Process {
     ///
     /// Fails with `NotRunning` if there is no such server.
     pub fn table_of(&self, server: ServerId) -> Result<TableId> {
-        let table = self.layout.tables.get(server.0 as usize).copied();
-        table.ok_or(Error::NotRunning(server))
+        self.layout.table(server)?.ok_or(Error::NotRunning(server))
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -553,8 +772,8 @@ fn concerns_several(request: &Request<'_>) -> bool {
     }
 }
 
-/// The servers of a namespace, as the process itself reaches them, and the rules.
-struct Own(Weak<Process>, SplitPolicy);
+/// The servers of a namespace, as the process itself reaches them: its number of servers and rules, too.
+struct Own(Weak<Process>, Arc<Layout>);
 
 impl Peers for Own {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
@@ -562,11 +781,11 @@ impl Peers for Own {
     }
 
     fn server_count(&self) -> u32 {
-        self.0.upgrade().map_or(1, |process| process.layout.server_count())
+        self.1.server_count()
     }
 
     fn policy(&self) -> SplitPolicy {
-        self.1
+        self.1.policy
     }
 }
 

@@ -3,14 +3,15 @@
 
 use crate::envelope::{self, Envelope, Route};
 use crate::error::{Error, Result};
-use crate::message::{Request, Response, Sender};
+use crate::handles::Marks;
+use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,9 @@ impl Patience {
         Patience { attempt: Duration::from_secs(3), whole: Duration::from_secs(5) };
 }
 
+/// Returns addresses of processes from another source, such as the cluster map.
+type Elsewhere = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
+
 /// The processes of a cluster, as a client or another process knows them.
 pub struct Remote {
     connections: Connections,
@@ -56,6 +60,10 @@ pub struct Remote {
     sent: AtomicU64,
     /// Addresses that the user gave.
     seeds: Vec<Address>,
+    /// Finds processes once none that is known answers.
+    elsewhere: OnceLock<Elsewhere>,
+    /// Marks of ids that servers have given users.
+    marks: Marks,
 }
 
 impl Remote {
@@ -109,6 +117,8 @@ impl Remote {
             asking: Mutex::new(()),
             sent: AtomicU64::new(0),
             seeds: seeds.to_vec(),
+            elsewhere: OnceLock::new(),
+            marks: Marks::default(),
         })
     }
 
@@ -117,9 +127,34 @@ impl Remote {
         self.route.read().clone()
     }
 
+    /// Returns the number of a new session, which only this client's identity can use.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Unreachable` if no process answers, and with `Unfit`.
+    pub fn begin_session(&self) -> Result<SessionId> {
+        let known = self.route();
+        let processes = known.processes.iter().filter_map(|address| address.parse().ok());
+        let question = envelope::encode(&Envelope::Session);
+        let mut failed = Error::Unfit;
+        for address in processes.chain(self.seeds.iter().cloned()) {
+            let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
+            match self.connections.call(&address, &question, terms) {
+                Ok(answer) => return envelope::session(&answer).ok_or(Error::Unfit),
+                Err(error) => failed = unreachable(ServerId(0), &error),
+            }
+        }
+        Err(failed)
+    }
+
     /// Returns the number of requests that were sent to servers.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Has processes be found by `elsewhere`, too, once none that is known answers. The first call counts.
+    pub(crate) fn look(&self, elsewhere: impl Fn() -> Vec<Address> + Send + Sync + 'static) {
+        let _ = self.elsewhere.set(Box::new(elsewhere));
     }
 
     /// Takes note of where servers run, unless something newer is known.
@@ -140,33 +175,57 @@ impl Remote {
         let known = self.route();
         let processes = known.processes.iter().filter_map(|address| address.parse().ok());
         let mut asked = BTreeSet::new();
-        let mut failed = None;
-        let mut is_final = true;
+        let known = Vec::from_iter(processes.chain(self.seeds.iter().cloned()));
+        let failed = match self.ask_for_route(&known, &mut asked, before) {
+            Err(failed) if !failed.is_final => failed,
+            asked => return asked,
+        };
+        // All processes may have moved.
+        let Some(elsewhere) = self.elsewhere.get() else { return Err(failed) };
+        match self.ask_for_route(&elsewhere(), &mut asked, before) {
+            Err(_) => Err(failed),
+            asked => asked,
+        }
+    }
+
+    /// Asks processes that were not asked yet, until one knows a newer map.
+    fn ask_for_route(
+        &self,
+        addresses: &[Address],
+        asked: &mut BTreeSet<String>,
+        before: u64,
+    ) -> std::result::Result<(), Failed> {
         let question = envelope::encode(&Envelope::Route);
-        for address in processes.chain(self.seeds.iter().cloned()) {
+        let (mut answered, mut is_final) = (false, true);
+        let mut last = Error::NotRunning(ServerId(0));
+        for address in addresses {
             if !asked.insert(address.to_string()) {
                 continue;
             }
             let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
-            match self.connections.call(&address, &question, terms) {
+            match self.connections.call(address, &question, terms) {
                 Ok(answer) => match envelope::route(&answer) {
+                    // Another cluster may have got the address.
+                    Some(route) if before > 0 && route.cluster != self.route().cluster => {
+                        (last, is_final) = (Error::Unfit, false);
+                    }
                     Some(route) if route.version > before => {
                         self.learn(route);
                         return Ok(());
                     }
-                    Some(_) => failed = None,
+                    Some(_) => answered = true,
                     None => return Err(Failed { error: Error::Unfit, is_final: true }),
                 },
                 Err(error) => {
-                    is_final &= matches!(&error, WireError::Refused { refusal, .. } if is_final_refusal(refusal));
-                    failed = Some(error);
+                    is_final &= match &error {
+                        WireError::Refused { refusal, .. } => is_final_refusal(refusal),
+                        _ => false,
+                    };
+                    last = unreachable(ServerId(0), &error);
                 }
             }
         }
-        match failed {
-            Some(error) => Err(Failed { error: unreachable(ServerId(0), &error), is_final }),
-            None => Ok(()),
-        }
+        if answered { Ok(()) } else { Err(Failed { error: last, is_final }) }
     }
 
     fn call(&self, server: ServerId, body: &[u8]) -> Outcome {
@@ -183,7 +242,10 @@ impl Remote {
         match self.connections.call(&address, body, terms) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
-                answer => Outcome::Is(answer),
+                answer => Outcome::Is(answer.and_then(|(response, marks)| {
+                    marks.map_or(Ok(()), |marks| self.marks.learn(&response, &marks))?;
+                    Ok(response)
+                })),
             },
             Err(error) => match &error {
                 WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
@@ -226,7 +288,7 @@ fn unreachable(server: ServerId, error: &WireError) -> Error {
 
 impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
-        let body = envelope::request(server, sender, request);
+        let body = envelope::request(server, sender, request, self.marks.of(request));
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
         loop {
             let version = self.route().version;
@@ -250,7 +312,7 @@ impl Peers for Remote {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        let body = envelope::request(server, sender, request);
+        let body = envelope::request(server, sender, request, self.marks.of(request));
         let version = self.route().version;
         match self.call_within(server, &body, BRIEF) {
             Outcome::Is(answer) => return answer,

@@ -70,6 +70,11 @@ impl Rights {
         }
     }
 
+    /// Returns whether a sender may ask in the name of root.
+    pub(crate) fn speaks_for_root(&self, peer: &Peer) -> bool {
+        self.may_be_server(peer) || matches!(peer, Peer::Node { speaks_for_root: true, .. })
+    }
+
     /// Returns a user with the groups that this machine knows.
     fn of_user(&self, uid: u32) -> Result<Arc<Credentials>> {
         if let Some((at, known)) = self.groups.lock().get(&uid)

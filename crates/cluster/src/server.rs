@@ -1,20 +1,28 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
+use crate::check::Checking;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
+use crate::growth::Growth;
 use crate::intents::{Intents, LockKey};
-use crate::layout::Layout;
+use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
+use crate::message::Partitions;
+use crate::pace::{Pace, system_pace};
+use crate::quotas::ServerQuotas;
+use crate::searching::Arrivals;
 use crate::sessions::{SessionSettings, Sessions};
 use crate::snapshots::Snapshots;
+use crate::tally::Tallies;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
-    Effect, EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
+    Effect, EntryName, FileId, HALF_STATE, MovedEntry, MovedRanges, OwnedName, PLACEMENT,
+    PartitionRecord, Reply, Tablet,
 };
 use canopy_partition::{
-    Answer, Attempt, DirectoryMap, Holding, Holdings, PartitionId, ServerId, SplitHistory,
+    Answer, Attempt, Holding, Holdings, PartitionId, Placement, ServerId, SplitHistory,
 };
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -24,17 +32,22 @@ use std::time::Duration;
 /// Directories whose partitions a server remembers for its intents.
 const MAPS: usize = 1 << 14;
 
+/// Time until a simulated thread looks again for the end of something.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A logical server of this process.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) tablet: Tablet,
     pub(crate) layout: Arc<Layout>,
     /// Held by changes of attributes of directories, which several servers get.
-    pub(crate) attributes: Mutex<()>,
+    attributes: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
     /// Directories that are being made.
     pub(crate) making: MakingDirectories,
+    /// Shares of limits, and those that the authority has given.
+    pub(crate) quotas: ServerQuotas,
     /// Changes of clients, and pauses of them.
     pub(crate) cuts: Cuts,
     /// Snapshots of the namespace. Only server 0 has any.
@@ -46,23 +59,34 @@ pub(crate) struct Server {
     /// Locked by changes that wait for the end of a hand-over, or of an intent.
     waiting: Mutex<()>,
     ended: Condvar,
+    /// Time, and whether a simulation decides who waits.
+    pace: Arc<dyn Pace>,
+    is_simulated: bool,
     /// Held by whoever makes a part of an intent.
     pub(crate) ending: Mutex<()>,
     /// Partitions of directories whose names intents of this server concern, as far as they are known.
-    maps: Mutex<HashMap<FileId, DirectoryMap>>,
-    /// Numbers of entries of partitions, as far as they were counted.
-    counts: Mutex<HashMap<(FileId, PartitionId), u64>>,
+    maps: Mutex<HashMap<FileId, KnownDirectory>>,
+    /// Numbers of entries of partitions.
+    pub(crate) growth: Growth,
+    pub(crate) tallies: Tallies,
+    /// The snapshot of a check.
+    pub(crate) checking: Checking,
 }
 
 /// Partitions of a server, and what intents have locked there.
 pub(crate) struct State {
+    layout: Arc<Layout>,
     /// Those of directories that were ever split, or that were offered.
     directories: HashMap<FileId, Holdings>,
+    /// Servers of the partitions of directories that were split, or are about to be.
+    pub(crate) placements: HashMap<FileId, Placement>,
     /// The names that are being handed over.
     moving: Option<Moving>,
     /// Counts changes of partitions, and those that may have moved a file.
     pub(crate) changes: u64,
     pub(crate) intents: Intents,
+    /// Names that were not held before, for queries under way.
+    pub(crate) arrivals: Arrivals,
 }
 
 #[derive(Clone)]
@@ -85,14 +109,21 @@ impl Server {
         tablet: Tablet,
         layout: Arc<Layout>,
         settings: SessionSettings,
+        pace: Option<Arc<dyn Pace>>,
     ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
-        let is_partition = |record: &PartitionRecord| record.partition != HALF_STATE;
-        for record in tablet.partition_records()?.into_iter().filter(is_partition) {
+        let mut placements = HashMap::new();
+        let is_needed = |record: &PartitionRecord| record.partition != HALF_STATE;
+        for record in tablet.partition_records()?.into_iter().filter(is_needed) {
             let damaged = || canopy_namespace::Error::Corrupt("the record of a partition".into());
-            let partition = PartitionId::new(record.partition).ok_or_else(damaged)?;
             let value = record.value.unwrap_or_default();
+            if record.partition == PLACEMENT {
+                let placement = postcard::from_bytes(&value).map_err(|_| damaged())?;
+                placements.insert(record.directory, placement);
+                continue;
+            }
+            let partition = PartitionId::new(record.partition).ok_or_else(damaged)?;
             let holding = postcard::from_bytes(&value).map_err(|_| damaged())?;
             records.entry(record.directory).or_default().push((partition, holding));
         }
@@ -103,9 +134,18 @@ impl Server {
             tablet.restore_range(*directory, ranges(holdings));
         }
         let intents = Intents::open(&tablet)?;
-        let state = State { directories, moving: None, changes: 0, intents };
+        let state = State {
+            layout: layout.clone(),
+            directories,
+            placements,
+            moving: None,
+            changes: 0,
+            intents,
+            arrivals: Arrivals::default(),
+        };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
+        let quotas = ServerQuotas::open(&tablet)?;
         let snapshots = Snapshots::open(&tablet)?;
         Ok(Server {
             id,
@@ -114,13 +154,18 @@ impl Server {
             attributes: Mutex::new(()),
             sessions,
             making,
+            quotas,
             cuts: Cuts::default(),
             snapshots,
             attempts: AtomicU64::new(1),
-            counts: Mutex::default(),
+            growth: Growth::default(),
+            tallies: Tallies::default(),
+            checking: Checking::default(),
             state: RwLock::new(state),
             waiting: Mutex::new(()),
             ended: Condvar::new(),
+            is_simulated: pace.is_some(),
+            pace: pace.unwrap_or_else(system_pace),
             ending: Mutex::new(()),
             maps: Mutex::default(),
         })
@@ -183,6 +228,19 @@ impl Server {
         change(&self.tablet).map_err(|error| refusal(&state, error))
     }
 
+    /// Does something else to a file that this server has to have, as `execute` does.
+    pub(crate) fn change_file<T>(
+        &self,
+        id: FileId,
+        change: impl FnOnce(&Tablet) -> canopy_namespace::Result<T>,
+    ) -> Result<T> {
+        let state = self.settled(&Operation::Change(Change::TouchAccess(id)))?;
+        if !self.tablet.has_file(id)? {
+            return Err(refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
+        }
+        change(&self.tablet).map_err(|error| refusal(&state, error))
+    }
+
     /// Does something to names, of which this server has to hold the first. None if it does not hold
     /// all of them, or if `change` finds that other servers are concerned.
     pub(crate) fn alone<T>(
@@ -238,26 +296,45 @@ impl Server {
         Ok(first.map(|(directory, name)| OwnedName { directory, name }))
     }
 
-    /// Returns the partition that has a hash, as far as this server knows.
-    pub(crate) fn find(&self, directory: FileId, hash: u64) -> PartitionId {
+    /// Returns the partition that has a hash, and its server, as far as this server knows.
+    pub(crate) fn find(&self, directory: FileId, hash: u64) -> Result<(PartitionId, ServerId)> {
+        let home = self.layout.home(directory)?;
         let maps = self.maps.lock();
-        maps.get(&directory).map_or(PartitionId::ZERO, |map| map.find(hash))
+        Ok(maps.get(&directory).map_or((PartitionId::ZERO, home), |known| known.find(home, hash)))
     }
 
     /// Learns what another server knows of the partitions of a directory.
-    pub(crate) fn learn(&self, directory: FileId, histories: Vec<SplitHistory>) {
+    pub(crate) fn learn(&self, directory: FileId, partitions: Partitions) {
         let mut maps = self.maps.lock();
         if maps.len() >= MAPS {
             maps.clear();
         }
-        let map = maps.entry(directory).or_default();
-        histories.into_iter().for_each(|history| map.learn(history));
+        maps.entry(directory).or_default().learn(partitions);
     }
 
     /// Waits until something may have ended that a change waits for, and not longer than this.
     pub(crate) fn pause(&self, longest: Duration) {
+        if self.is_simulated {
+            return self.pace.pause(longest);
+        }
         let mut waiting = self.waiting.lock();
         self.ended.wait_for(&mut waiting, longest);
+    }
+
+    /// Returns the time since some moment.
+    pub(crate) fn now(&self) -> Duration {
+        self.pace.now()
+    }
+
+    /// Has nobody else change attributes of directories until the result is dropped.
+    pub(crate) fn lock_attributes(&self) -> MutexGuard<'_, ()> {
+        while self.is_simulated {
+            match self.attributes.try_lock() {
+                Some(locked) => return locked,
+                None => self.pause(PAUSE),
+            }
+        }
+        self.attributes.lock()
     }
 
     /// Has changes go on that wait for the end of something.
@@ -325,6 +402,11 @@ impl Server {
             match &state.moving {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
+            }
+            if self.is_simulated {
+                drop(state);
+                self.pause(PAUSE);
+                continue;
             }
             let mut waiting = self.waiting.lock();
             drop(state);
@@ -460,13 +542,19 @@ impl Server {
         }
         let records = records_between(directory, &before, &after);
         let held = ranges(&after);
+        state.arrivals.note(directory, &ranges(&before), &held);
         match held == ranges(&before) && state.directories.contains_key(&directory) {
             true => self.tablet.put_partition_records(&records)?,
-            false => self.tablet.set_partitions(&records, directory, held)?,
+            false => {
+                let before = ranges(&before);
+                let (arrived, left) = (difference(&held, &before), difference(&before, &held));
+                let moved = MovedRanges { arrived, left };
+                self.tablet.set_partitions(&records, directory, held, &moved)?;
+            }
         }
         state.directories.insert(directory, after);
         state.changes += 1;
-        self.counts.lock().retain(|(of, _), _| *of != directory);
+        self.growth.forget(directory);
         Ok(true)
     }
 
@@ -475,37 +563,11 @@ impl Server {
         Ok(self.holdings(directory)?.histories().collect())
     }
 
-    /// Counts an entry that was created (1) or removed (-1), of a name that is held. Returns the
-    /// partition that has it, with its number of entries; none if it has just gone elsewhere.
-    pub(crate) fn count(
-        &self,
-        directory: FileId,
-        hash: u64,
-        change: i64,
-    ) -> Result<Option<(SplitHistory, u64)>> {
+    /// Returns the number of partitions here of directories that were split.
+    pub(crate) fn partition_count(&self) -> u64 {
         let state = self.state.read();
-        let holder = match state.directories.get(&directory) {
-            Some(holdings) => holdings.holder(hash),
-            None => Holdings::new_directory().holder(hash),
-        };
-        let Some(history) = holder else { return Ok(None) };
-        let mut counts = self.counts.lock();
-        let key = (directory, history.partition());
-        let count = match counts.get(&key) {
-            Some(count) => count.saturating_add_signed(change),
-            None => {
-                let hashes = history.partition().hashes(history.depth());
-                self.tablet.count_entries(directory, &hashes)?
-            }
-        };
-        counts.insert(key, count);
-        Ok(Some((history, count)))
-    }
-
-    /// Returns the number of entries of a partition; 0 if it is not here.
-    pub(crate) fn count_of(&self, directory: FileId, partition: PartitionId) -> Result<u64> {
-        let Some(history) = self.holdings(directory)?.history(partition) else { return Ok(0) };
-        Ok(self.tablet.count_entries(directory, &partition.hashes(history.depth()))?)
+        let split = state.directories.values().flat_map(Holdings::histories);
+        split.filter(|history| history.depth() > 0).count() as u64
     }
 
     /// Returns whether the server was offered entries of a directory, or of any, and does not know
@@ -533,7 +595,16 @@ impl Server {
 
     /// Returns all directories with records of partitions.
     pub(crate) fn directories(&self) -> Vec<FileId> {
-        self.state.read().directories.keys().copied().collect()
+        self.directories_that(|_| true)
+    }
+
+    /// Returns the directories whose partitions here meet a condition, in order.
+    pub(crate) fn directories_that(&self, is_one: impl Fn(&Holdings) -> bool) -> Vec<FileId> {
+        let state = self.state.read();
+        let chosen = state.directories.iter().filter(|(_, holdings)| is_one(holdings));
+        let mut directories = Vec::from_iter(chosen.map(|(directory, _)| *directory));
+        directories.sort_unstable();
+        directories
     }
 }
 
@@ -557,8 +628,14 @@ impl State {
         for effect in effects {
             if let Effect::Vanish(id) = effect {
                 self.directories.remove(id);
+                self.placements.remove(id);
             }
         }
+    }
+
+    /// Returns the partitions of a directory that has records of them.
+    pub(crate) fn holdings_of(&self, directory: FileId) -> Option<&Holdings> {
+        self.directories.get(&directory)
     }
 
     /// Returns whether a change has closed a directory, to remove it.
@@ -579,19 +656,17 @@ impl State {
 /// Returns the error of an operation, with what the server knows of the directory if others hold it.
 pub(crate) fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
     let canopy_namespace::Error::NotHere(target) = error else { return error.into() };
-    let histories = match target {
-        Target::Name { directory, .. } => {
-            let holdings = state.directories.get(&directory);
-            holdings.map(|holdings| holdings.histories().collect()).unwrap_or_default()
-        }
-        _ => Vec::new(),
+    let partitions = match target {
+        Target::Name { directory, .. } => state.partitions(directory),
+        _ => Partitions::default(),
     };
     // A file on its way is nowhere. Then no two refusals are equal, and clients ask on.
     let changes = match state.intents.awaits(target) {
         true => UNDECIDED.fetch_add(1, Ordering::Relaxed),
         false => state.changes,
     };
-    Error::Elsewhere { target, histories, changes }
+    let servers = state.layout.server_count();
+    Error::Elsewhere { target, partitions, changes, servers }
 }
 
 /// Numbers of changes while some are undecided: no server has made so many.
@@ -601,6 +676,25 @@ static UNDECIDED: AtomicU64 = AtomicU64::new(1 << 63);
 fn ranges(holdings: &Holdings) -> Vec<RangeInclusive<u64>> {
     let hashes = |history: SplitHistory| history.partition().hashes(history.depth());
     holdings.histories().map(hashes).collect()
+}
+
+/// Returns the hashes that some ranges have and others do not.
+fn difference(
+    some: &[RangeInclusive<u64>],
+    others: &[RangeInclusive<u64>],
+) -> Vec<RangeInclusive<u64>> {
+    let mut left = some.to_vec();
+    for other in others {
+        let without = |range: RangeInclusive<u64>| {
+            let before = other.start().checked_sub(1).map(|end| *range.start()..=end);
+            let after = other.end().checked_add(1).map(|start| start..=*range.end());
+            let is_apart = other.end() < range.start() || range.end() < other.start();
+            let parts = if is_apart { [Some(range), None] } else { [before, after] };
+            parts.into_iter().flatten().filter(|part| !part.is_empty())
+        };
+        left = left.into_iter().flat_map(without).collect();
+    }
+    left
 }
 
 /// Returns the records that differ.

@@ -6,7 +6,9 @@
 //! let go earlier (`holds`).
 
 use crate::error::{Error, Result};
+use crate::handles::tag_of;
 use crate::holds::HeldFiles;
+use crate::locks::ServerLocks;
 use crate::message::{Sender, SessionId};
 use crate::process::Process;
 use crate::server::Server;
@@ -66,16 +68,49 @@ pub struct SessionCounts {
     pub changes: usize,
     /// Number of files that sessions hold.
     pub holds: usize,
+    /// Number of locks of programs.
+    pub locks: usize,
+    /// Number of locks that wait for others.
+    pub waiting_locks: usize,
 }
+
+/// Sessions of one identity: a machine, or a user.
+const SESSIONS_OF_ONE: usize = 4096;
 
 /// Sessions of a server.
 pub(crate) struct Sessions {
     settings: SessionSettings,
     all: Mutex<HashMap<SessionId, Session>>,
+    /// Locks on files that sessions hold. Changed with `all` locked.
+    pub(crate) locks: ServerLocks,
+    /// Numbers of sessions by their owners. Changed with `all` locked.
+    owners: Mutex<Owners>,
     /// Number of lives of sessions so far.
     lives: AtomicU64,
     /// End of the time in which files without a name stay; none if it is over.
     grace_end: Mutex<Option<Duration>>,
+}
+
+/// Numbers of sessions by the tags of their owners.
+#[derive(Default)]
+struct Owners(HashMap<u64, usize>);
+
+impl Owners {
+    fn count(&self, id: SessionId) -> usize {
+        self.0.get(&tag_of(id)).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, id: SessionId) {
+        *self.0.entry(tag_of(id)).or_default() += 1;
+    }
+
+    fn remove(&mut self, id: SessionId) {
+        let Some(count) = self.0.get_mut(&tag_of(id)) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.0.remove(&tag_of(id));
+        }
+    }
 }
 
 struct Session {
@@ -96,9 +131,18 @@ impl Sessions {
         let seen = (settings.clock)();
         let session = |(id, life)| (SessionId(id), Session::new(seen, life));
         let lives = AtomicU64::new(recorded.len() as u64);
+        let mut owners = Owners::default();
+        recorded.iter().for_each(|id| owners.add(SessionId(*id)));
         let all = recorded.into_iter().zip(0..).map(session).collect();
         let grace_end = Mutex::new(Some(seen + settings.grace));
-        Sessions { settings, all: Mutex::new(all), lives, grace_end }
+        Sessions {
+            settings,
+            all: Mutex::new(all),
+            locks: ServerLocks::default(),
+            owners: Mutex::new(owners),
+            lives,
+            grace_end,
+        }
     }
 
     fn next_life(&self) -> u64 {
@@ -117,9 +161,15 @@ impl Sessions {
             session.seen = seen;
             return Ok(());
         }
-        if all.len() >= self.settings.sessions_max {
-            return Err(Error::TooManySessions(self.settings.sessions_max));
+        let sessions_max = self.settings.sessions_max;
+        let of_one_max = SESSIONS_OF_ONE.min(sessions_max);
+        if all.len() >= sessions_max {
+            return Err(Error::TooManySessions(sessions_max));
         }
+        if tag_of(id) != 0 && self.owners.lock().count(id) >= of_one_max {
+            return Err(Error::TooManySessions(of_one_max));
+        }
+        self.owners.lock().add(id);
         all.insert(id, Session::new(seen, self.next_life()));
         Ok(())
     }
@@ -136,7 +186,10 @@ impl Sessions {
         let seen = self.now();
         let mut all = self.all.lock();
         for id in ids {
-            all.entry(SessionId(id)).or_insert_with(|| Session::new(seen, self.next_life()));
+            all.entry(SessionId(id)).or_insert_with(|| {
+                self.owners.lock().add(SessionId(id));
+                Session::new(seen, self.next_life())
+            });
         }
     }
 
@@ -161,8 +214,19 @@ impl Sessions {
         let is_silent = |session: &Session| now.saturating_sub(session.seen) >= self.settings.lease;
         let mut all = self.all.lock();
         let holds = |session: &Session| !session.files.is_empty();
-        let silent = all.values_mut().filter(|session| is_silent(session) && holds(session));
-        silent.flat_map(|session| session.files.lose(self.next_life())).collect()
+        let silent = all.iter_mut().filter(|(_, session)| is_silent(session) && holds(session));
+        let lost = silent.flat_map(|(id, session)| {
+            let files = session.files.lose(self.next_life());
+            files.into_iter().map(|file| (*id, file))
+        });
+        let lost = Vec::from_iter(lost);
+        self.locks.drop_all(lost.iter().copied());
+        lost.into_iter().map(|(_, file)| file).collect()
+    }
+
+    /// Returns whether clients may restore what a server before this one has forgotten.
+    pub(crate) fn is_grace(&self) -> bool {
+        self.grace_end.lock().is_some()
     }
 
     /// Returns whether files without a name stay no longer, once.
@@ -210,6 +274,7 @@ impl Server {
             counts.sessions += 1;
             counts.holds += files.len();
         });
+        (counts.locks, counts.waiting_locks) = self.sessions.locks.counts();
         counts.changes = self.tablet.executed_records()?.len();
         Ok(counts)
     }
@@ -226,7 +291,9 @@ impl Server {
                 return Ok(());
             }
             let session = all.remove(&id);
+            self.sessions.owners.lock().remove(id);
             let held = session.map(|mut session| session.files.lose(0)).unwrap_or_default();
+            self.sessions.locks.drop_all(held.iter().map(|file| (id, *file)));
             // With the lock: a change that comes now begins the session anew, and is kept.
             (held, self.tablet.executed_of(id.0))
         };

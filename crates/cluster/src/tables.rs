@@ -1,18 +1,42 @@
 //! The tables of a cluster, one for each logical server, in one storage, and the rules by which they
-//! share directories. Both are in an object that is created once, and never changed.
+//! share directories. Both are in a list, an object that is created once and never changed. A longer
+//! list is another object, of the next version; the newest one counts.
+//!
+//! Servers are added in this order:
+//!
+//! 1. The tables are made. Each has a note that it is new ([`Tablet::is_new`]).
+//! 2. The next version of the list is created. Creation succeeds once, so two additions at once both
+//!    happen, one after the other.
+//! 3. The cluster map gets the servers ([`add_servers`](crate::membership::add_servers)), and
+//!    processes start them. A process that finds a number beyond its list reads the list again.
+//! 4. Before a new server answers anything, it gets the notes of ended sessions from server 0, which
+//!    the first list contains, and removes the note that it is new (`contents::collect`).
+//!
+//! Processes and clients that know a shorter list go on meanwhile. A request that has to reach all
+//! servers with a partition of a directory (new attributes, `answer`; closing it, `intents`) asks all
+//! servers that are known, and each replies with the number that *it* knows; the asker goes on with
+//! those. This misses no server: it has its partition from a giver that knew it before it read the
+//! directory's attributes. If the giver read them before it was asked, its reply contains the
+//! receiver; if later, it has passed the new ones on. A directory that is closed is not handed over.
+//! Likewise a client that looks for a file at all servers goes on with those that refusals name.
+//!
+//! After a crash in step 1, tables stay behind that nobody uses. After one in step 2 or later, whoever
+//! adds servers next finds that the map is shorter than the list, and completes that addition first.
+//!
+//! [`Tablet::is_new`]: canopy_namespace::Tablet::is_new
 
 use crate::error::Result;
-use canopy_namespace::{Clock, Error, Ownership, Settings, create_table};
+use canopy_namespace::{Clock, Error, Ownership, Settings, create_added_table, create_table};
 use canopy_partition::SplitPolicy;
 use canopy_store::storage::{Created, Storage};
 use canopy_store::{Environment, TableId};
 use serde::{Deserialize, Serialize};
 
-/// The name of the object.
+/// The name of the first version's object. Those of others end with `-VERSION`.
 const OBJECT: &str = "cluster/tables";
 
 /// Contents of the object, in JSON.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Contents {
     /// Version of this format.
     format: u32,
@@ -20,12 +44,30 @@ struct Contents {
     tables: Vec<String>,
     /// The server of a partition follows from this.
     policy: SplitPolicy,
+    /// Settings of the namespace when it was made, for tables that are added.
+    settings: Settings,
+    /// The owner of the root when the namespace was made.
+    owner: Ownership,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Logical servers that a cluster can have.
 pub const SERVERS_MAX: u32 = 4096;
+
+/// Additions that precede others at the same time so many times fail.
+const ATTEMPTS: u32 = 100;
+
+/// A version of the list.
+#[derive(Clone, Debug)]
+pub(crate) struct TableList {
+    /// Counted from 1.
+    pub(crate) version: u64,
+    /// Tables in the order of servers.
+    pub(crate) tables: Vec<TableId>,
+    pub(crate) policy: SplitPolicy,
+    contents: Contents,
+}
 
 /// Makes an empty namespace with a table for each of `servers` logical servers, in a storage that
 /// has none. Its root belongs to `owner`.
@@ -41,29 +83,65 @@ pub fn create_cluster(
     policy: SplitPolicy,
     clock: &Clock,
 ) -> Result<()> {
-    if !(1..=SERVERS_MAX).contains(&servers) {
-        let text = format!("a cluster has 1 to {SERVERS_MAX} logical servers, not {servers}");
-        return Err(Error::Invalid(text).into());
-    }
+    check_count(servers)?;
     let taken = || Error::Invalid("there is a cluster already".into()).into();
-    match environment.storage.read(OBJECT) {
-        Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(error.into()),
-        Ok(_) => return Err(taken()),
+    if has_cluster(&*environment.storage)? {
+        return Err(taken());
     }
     let mut tables = Vec::new();
     for number in 0..servers {
         let table = create_table(environment, settings, owner, clock, number == 0)?;
         tables.push(table.to_string());
     }
-    let contents = Contents { format: FORMAT, tables, policy };
-    let contents = serde_json::to_vec_pretty(&contents);
-    let contents = contents.map_err(|error| Error::Invalid(error.to_string()))?;
-    match environment.storage.create(OBJECT, contents.into()) {
-        Ok(Created::Now) => Ok(()),
-        Ok(Created::ThereWasOne) => Err(taken()),
-        Err(error) => Err(error.into()),
+    let contents = Contents { format: FORMAT, tables, policy, settings: settings.clone(), owner };
+    match create(&*environment.storage, 1, &contents)? {
+        Created::Now => Ok(()),
+        Created::ThereWasOne => Err(taken()),
     }
+}
+
+/// Makes tables for further logical servers, and a list that contains them. Returns the number of all
+/// servers then. The cluster map does not have them yet.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there is no cluster, or if it would have too many servers, and as storage
+/// does.
+pub fn add_tables(environment: &Environment, count: u32, clock: &Clock) -> Result<u32> {
+    let storage = &*environment.storage;
+    let mut list = newest(storage, 1)?;
+    check_count((list.tables.len() as u32).saturating_add(count))?;
+    let mut added = Vec::new();
+    for _ in 0..count {
+        let Contents { settings, owner, .. } = &list.contents;
+        added.push(create_added_table(environment, settings, *owner, clock)?.to_string());
+    }
+    for _ in 0..ATTEMPTS {
+        let mut contents = list.contents.clone();
+        contents.tables.extend(added.iter().cloned());
+        let servers = contents.tables.len() as u32;
+        check_count(servers)?;
+        match create(storage, list.version + 1, &contents) {
+            Ok(Created::Now) => return Ok(servers),
+            Ok(Created::ThereWasOne) | Err(_) => {}
+        }
+        list = newest(storage, list.version)?;
+        // After an error, the object may be there nevertheless.
+        if added.iter().all(|table| list.contents.tables.contains(table)) {
+            return Ok(list.tables.len() as u32);
+        }
+    }
+    Err(Error::Invalid("the list of tables cannot be changed: try again later".into()).into())
+}
+
+/// Returns the number of logical servers of the cluster in a storage, by its newest list.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there is no cluster or its format is another one, with `Corrupt` if the
+/// list is damaged, and as storage does.
+pub fn count_tables(storage: &dyn Storage) -> Result<u32> {
+    Ok(newest(storage, 1)?.tables.len() as u32)
 }
 
 /// Returns whether a storage has a cluster.
@@ -72,22 +150,29 @@ pub fn create_cluster(
 ///
 /// Fails as storage does.
 pub fn has_cluster(storage: &dyn Storage) -> Result<bool> {
-    match storage.size(OBJECT) {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    exists(storage, 1)
 }
 
-/// Returns the tables of the cluster in a storage, in the order of its logical servers, and the rules
-/// by which they share directories.
+/// Returns the newest list of the cluster in a storage. `known` is a version that exists, or 1.
 ///
 /// # Errors
 ///
-/// Fails with `Invalid` if there is no cluster or its format is another one, with `Corrupt` if the
-/// object is damaged, and as storage does.
-pub(crate) fn tables_of(storage: &dyn Storage) -> Result<(Vec<TableId>, SplitPolicy)> {
-    let contents = match storage.read(OBJECT) {
+/// Fails as [`count_tables`] does.
+pub(crate) fn newest(storage: &dyn Storage, known: u64) -> Result<TableList> {
+    let mut version = known.max(1);
+    while exists(storage, version + 1)? {
+        version += 1;
+    }
+    read(storage, version)
+}
+
+/// Returns whether no list is newer than a version.
+pub(crate) fn is_newest(storage: &dyn Storage, version: u64) -> Result<bool> {
+    Ok(!exists(storage, version + 1)?)
+}
+
+fn read(storage: &dyn Storage, version: u64) -> Result<TableList> {
+    let contents = match storage.read(&name_of(version)) {
         Ok(contents) => contents,
         Err(error) if error.is_not_found() => {
             let text = "there is no cluster here; 'canopy ns create --servers N' makes one";
@@ -95,7 +180,8 @@ pub(crate) fn tables_of(storage: &dyn Storage) -> Result<(Vec<TableId>, SplitPol
         }
         Err(error) => return Err(error.into()),
     };
-    let damaged = || Error::Corrupt("the list of a cluster's tables".into());
+    let damaged =
+        || Error::Corrupt(format!("the list of a cluster's tables, {}", name_of(version)));
     let contents: Contents = serde_json::from_slice(&contents).map_err(|_| damaged())?;
     if contents.format != FORMAT {
         let format = contents.format;
@@ -107,5 +193,34 @@ pub(crate) fn tables_of(storage: &dyn Storage) -> Result<(Vec<TableId>, SplitPol
     if tables.is_empty() || tables.len() > SERVERS_MAX as usize {
         return Err(damaged().into());
     }
-    Ok((tables, contents.policy))
+    Ok(TableList { version, tables, policy: contents.policy, contents })
+}
+
+fn create(storage: &dyn Storage, version: u64, contents: &Contents) -> Result<Created> {
+    let bytes = serde_json::to_vec_pretty(contents);
+    let bytes = bytes.map_err(|error| Error::Invalid(error.to_string()))?;
+    Ok(storage.create(&name_of(version), bytes.into())?)
+}
+
+fn exists(storage: &dyn Storage, version: u64) -> Result<bool> {
+    match storage.size(&name_of(version)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn name_of(version: u64) -> String {
+    match version {
+        1 => OBJECT.to_owned(),
+        version => format!("{OBJECT}-{version}"),
+    }
+}
+
+fn check_count(servers: u32) -> Result<()> {
+    if (1..=SERVERS_MAX).contains(&servers) {
+        return Ok(());
+    }
+    let text = format!("a cluster has 1 to {SERVERS_MAX} logical servers, not {servers}");
+    Err(Error::Invalid(text).into())
 }

@@ -22,10 +22,36 @@ pub(crate) enum Task {
     Doubts(ServerId),
     /// Has homes of directories know that a server gave them names.
     ConfirmNames(ServerId),
+    /// Learns that there are so many servers.
+    Learn(u32),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
+    /// Asks what became of partitions that a server was offered.
+    Offers(ServerId),
     /// Ends snapshots that a crash has left, and cuts whose time is over.
     EndSnapshots(ServerId),
+    /// Reports to the authority of limits what it has to know of a server.
+    Notices(ServerId),
+    /// Has the authority of limits find out what servers use.
+    ReviewLimits(ServerId),
+}
+
+impl Task {
+    /// Returns the server that has to run here for it; none if it concerns the process.
+    pub(crate) fn server(self) -> Option<ServerId> {
+        match self {
+            Task::Split(server, ..)
+            | Task::Recover(server)
+            | Task::Doubts(server)
+            | Task::ConfirmNames(server)
+            | Task::SettleMaking(server)
+            | Task::Offers(server)
+            | Task::EndSnapshots(server)
+            | Task::Notices(server)
+            | Task::ReviewLimits(server) => Some(server),
+            Task::Learn(_) => None,
+        }
+    }
 }
 
 /// Tasks that wait, each once.
@@ -68,6 +94,26 @@ impl Tasks {
         if queue.known.insert(task) {
             queue.waiting.push_back(task);
             self.0.changed.notify_all();
+        }
+    }
+
+    /// Takes a task that waits, and then those that failed if `retries`: a simulation does them.
+    pub(crate) fn take(&self, retries: bool) -> Option<Task> {
+        let mut queue = self.0.queue.lock();
+        if retries {
+            let failed = std::mem::take(&mut queue.failed);
+            queue.waiting.extend(failed);
+        }
+        let task = queue.waiting.pop_front()?;
+        queue.known.remove(&task);
+        Some(task)
+    }
+
+    /// Has a task that failed be done again.
+    pub(crate) fn fail(&self, task: Task) {
+        let mut queue = self.0.queue.lock();
+        if queue.known.insert(task) {
+            queue.failed.push(task);
         }
     }
 

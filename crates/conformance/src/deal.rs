@@ -2,10 +2,11 @@
 //!
 //! Steps alternate between mounts. A step with a descriptor or a map goes to the mount where it was
 //! opened. `snap` and `changed` remember times in one process, so they go to the first mount. In a
-//! case about the state of a process, such as its umask or its locks, each process has one mount.
+//! case about the state of a process, such as its umask or its locks, or with a call that takes two
+//! descriptors, each process has one mount.
 
 use crate::case::{Case, Step};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Calls about the state of a process.
 const OF_PROCESS: &[&str] = &[
@@ -36,7 +37,14 @@ const REMEMBERING: &[&str] = &["snap", "changed"];
 
 /// Returns the mount of each step of a case.
 pub fn deal(case: &Case, mounts: usize) -> Vec<usize> {
-    let is_of_process = |step: &Step| step.later || OF_PROCESS.contains(&name(&step.call));
+    let opened = case.steps.iter().filter(|step| opens(step));
+    let opened = HashSet::from_iter(opened.filter_map(|step| step.variable.as_deref()));
+    let takes_several = |step: &Step| {
+        let taken = HashSet::<&str>::from_iter(variables(&step.call));
+        taken.intersection(&opened).count() > 1
+    };
+    let is_of_process =
+        |step: &Step| step.later || OF_PROCESS.contains(&name(&step.call)) || takes_several(step);
     if case.steps.iter().any(is_of_process) {
         let mut of: HashMap<&str, usize> = HashMap::new();
         let steps = case.steps.iter().map(|step| {
@@ -58,13 +66,17 @@ pub fn deal(case: &Case, mounts: usize) -> Vec<usize> {
                 next % mounts
             }
         };
-        let opens = ["open", "openat", "creat", "dup", "map"].contains(&name(&step.call));
-        if let Some(variable) = step.variable.as_deref().filter(|_| opens) {
+        if let Some(variable) = step.variable.as_deref().filter(|_| opens(step)) {
             opened.insert(variable, mount);
         }
         dealt.push(mount);
     }
     dealt
+}
+
+/// Returns whether a step makes a descriptor or a map.
+fn opens(step: &Step) -> bool {
+    ["open", "openat", "creat", "dup", "map"].contains(&name(&step.call))
 }
 
 /// Returns the name of a call.
@@ -93,6 +105,9 @@ mod tests {
         assert_eq!(dealt(steps), [1, 0, 1, 1, 0]);
         let times = "case a\n  create f\n  snap f\n  chmod f 0600\n  changed f\n";
         assert_eq!(dealt(times), [1, 0, 0, 0]);
+        let both =
+            "case a\n  x = open f O_RDWR\n  y = open g O_RDWR\n  copy_file_range $x 0 $y 0 1\n";
+        assert_eq!(dealt(both), [0, 0, 0]);
         let process = "case a\n  umask 022\n  u1: create f\n  create g\n";
         assert_eq!(dealt(process), [0, 1, 0]);
     }

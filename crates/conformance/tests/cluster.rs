@@ -24,7 +24,7 @@ use tempfile::TempDir;
 const SERVERS: u32 = 4;
 
 /// Of so many cases one is run in the tests that are always run.
-const EVERY: u32 = 25;
+const EVERY: u32 = 97;
 
 const LEASE: Duration = Duration::from_millis(300);
 
@@ -75,7 +75,7 @@ impl Site {
 /// A mount of the cluster.
 struct Mounted {
     on: TempDir,
-    _connection: Connection,
+    connection: Connection,
     namespace: Arc<ClusterNamespace>,
     serving: Option<JoinHandle<std::io::Result<()>>>,
     unmounter: Box<dyn FnMut() + Send>,
@@ -83,6 +83,11 @@ struct Mounted {
 
 impl Mounted {
     fn new(site: &Site) -> Self {
+        // What another mount changes is to be seen at once.
+        Self::believing(site, Believes::NOTHING)
+    }
+
+    fn believing(site: &Site, believes: Believes) -> Self {
         let security = Security::of_client(None, None).unwrap();
         let connection = Connection::open(&site.addresses(), security).unwrap();
         let namespace = connection.namespace(&site.environment, Memory::default()).unwrap();
@@ -94,15 +99,14 @@ impl Mounted {
             threads: 8,
             name: "conformance".into(),
             passes_through: false,
-            // What another mount changes is to be seen at once.
-            believes: Some(Believes::NOTHING),
+            believes: Some(believes),
             names_users: false,
         };
         let mut mount = Mount::new(namespace.clone(), on.path(), &options).unwrap();
         let mut unmounter = mount.unmounter();
         let serving = Some(std::thread::spawn(move || mount.run()));
         let unmounter = Box::new(move || unmounter.unmount().unwrap());
-        Mounted { on, _connection: connection, namespace, serving, unmounter }
+        Mounted { on, connection, namespace, serving, unmounter }
     }
 }
 
@@ -117,13 +121,14 @@ impl Drop for Mounted {
 }
 
 fn run_suite(directory: &Path, also: &[&Path], known: &str, every: u32) -> Value {
+    run_cases(directory, also, known, &["--every", &every.to_string()])
+}
+
+/// Runs cases of the suite.
+fn run_cases(directory: &Path, also: &[&Path], known: &str, which: &[&str]) -> Value {
     let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(known);
     let mut command = Command::new(env!("CARGO_BIN_EXE_canopy-conformance"));
-    command
-        .arg(directory)
-        .args(["--json", "--every", &every.to_string()])
-        .arg("--known")
-        .arg(known);
+    command.arg(directory).arg("--json").args(which).arg("--known").arg(known);
     for other in also {
         command.arg("--also").arg(other);
     }
@@ -153,6 +158,41 @@ fn a_mount_conforms() {
     let mounted = Mounted::new(&site);
     let report = run_suite(mounted.on.path(), &[], "served.known", every());
     assert_conforms(&report, every());
+}
+
+/// Locks of processes on two mounts exclude each other as on one machine.
+#[test]
+fn locks_conform_on_two_mounts() {
+    let site = Site::new();
+    let (one, other) = (Mounted::new(&site), Mounted::new(&site));
+    for also in [&[][..], &[other.on.path()]] {
+        for cases in ["flock/", "lock/"] {
+            let report = run_cases(one.on.path(), also, "dealt.known", &["--filter", cases]);
+            assert_eq!(report["failed"], 0, "{report:#}");
+            assert!(report["passed"].as_u64().unwrap() >= 15, "{report:#}");
+        }
+    }
+}
+
+#[test]
+fn creates_and_looks_cost_few_messages() {
+    const FILES: u64 = 2000;
+    let site = Site::new();
+    let (files, directories) = (Duration::ZERO, Duration::from_secs(1));
+    let mounted = Mounted::believing(&site, Believes { files, directories });
+    let directory = mounted.on.path().join("d");
+    std::fs::create_dir(&directory).unwrap();
+    let path = |number: u64| directory.join(number.to_string());
+    let cost = |what: &str, limit: f64, work: &dyn Fn(u64)| {
+        let before = mounted.connection.remote().sent();
+        (0..FILES).for_each(work);
+        let each = (mounted.connection.remote().sent() - before) as f64 / FILES as f64;
+        assert!(each <= limit, "{what}: {each} messages");
+    };
+    // Beside them, each second the session is renewed, and the directory looked up.
+    cost("create", 2.3, &|number| _ = std::fs::File::create(path(number)).unwrap());
+    cost("stat", 1.3, &|number| _ = path(number).metadata().unwrap());
+    cost("remove", 2.3, &|number| std::fs::remove_file(path(number)).unwrap());
 }
 
 #[test]

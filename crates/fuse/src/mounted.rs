@@ -1,6 +1,6 @@
 //! Mounting, answering and unmounting, which all our file systems share.
 
-use fuser::{Config, Filesystem, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, Filesystem, MountOption, Notifier, Session, SessionACL, SessionUnmounter};
 use nix::mount::{MntFlags, MsFlags, umount2};
 use std::ffi::OsString;
 use std::fs::File;
@@ -78,6 +78,11 @@ impl<F: Filesystem> Mounted<F> {
     pub fn unmounter(&mut self) -> Unmounter {
         let session = (!self.is_by_us).then(|| self.session.unmount_callable());
         Unmounter { directory: self.directory.clone(), session }
+    }
+
+    /// Returns what has the kernel forget what it knows.
+    pub fn notifier(&self) -> Notifier {
+        self.session.notifier()
     }
 
     /// Answers the kernel until the directory is unmounted.

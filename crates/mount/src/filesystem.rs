@@ -4,10 +4,12 @@
 mod attributes;
 mod contents;
 mod directories;
+mod locks;
 mod names;
 
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
+use crate::locks::Locks;
 use crate::node::Node;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
@@ -23,8 +25,8 @@ use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttribut
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -50,6 +52,8 @@ pub(crate) struct Filesystem {
     queries: Arc<Queries>,
     directories: Arc<Directories>,
     modes: Arc<Modes>,
+    /// Locks of programs, if servers keep them.
+    locks: Option<Arc<Locks>>,
     /// For contents that lie in storage, which may take long to fetch and to send.
     transfers: Option<Arc<Pool>>,
     /// Faults of the storage, which reads can cause again and again.
@@ -84,6 +88,11 @@ impl Filesystem {
         }
     }
 
+    /// Returns the locks of programs, if servers keep them.
+    pub(crate) fn locks(&self) -> Option<Arc<Locks>> {
+        self.locks.clone()
+    }
+
     pub(crate) fn new(namespace: Arc<dyn Execute>, options: &Options) -> Answer<Self> {
         let accounts = Accounts::system();
         let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone()));
@@ -99,6 +108,7 @@ impl Filesystem {
             transfers: (namespace.settings()?.chunk_bytes > 0)
                 .then(|| Arc::new(Pool::new(CONTENTS, accounts))),
             events: Arc::default(),
+            locks: locks::of(&*namespace),
             namespace,
             directories: Arc::default(),
             modes: Arc::default(),
@@ -157,6 +167,12 @@ impl fuser::Filesystem for Filesystem {
         for flag in wanted {
             // A kernel without it does it in a slower way.
             let _ = config.add_capabilities(flag);
+        }
+        if self.locks.is_some() {
+            // Without them, the kernel keeps locks of this machine alone.
+            for flag in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS] {
+                let _ = config.add_capabilities(flag);
+            }
         }
         // Names that servers report are not cached, and each would have to be held.
         if self.believes.is_none() {
@@ -356,10 +372,10 @@ impl fuser::Filesystem for Filesystem {
         request: &Request,
         id: INodeNo,
         _: FileHandle,
-        _: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.publish_file(request, self.node(id), reply);
+        self.publish_file(request, self.node(id), owner, reply);
     }
 
     fn release(
@@ -460,6 +476,39 @@ impl fuser::Filesystem for Filesystem {
 
     fn removexattr(&self, request: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         self.remove_xattr(request, self.node(id), name, reply);
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let call = locks::LockCall { handle, owner: owner.0, start, end, kind, pid };
+        self.reply_lock(request, self.node(id), call, reply);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let call = locks::LockCall { handle, owner: owner.0, start, end, kind, pid };
+        self.change_lock(request, self.node(id), call, waits, reply);
     }
 
     fn fallocate(

@@ -15,6 +15,7 @@
 //! | snapshots | `past` |
 //! | quotas | `quotas` |
 //! | requests of root to a mount | `control` |
+//! | locks of programs, where servers keep them | `locks`, `filesystem/locks.rs` |
 
 mod behalf;
 mod caller;
@@ -25,6 +26,7 @@ mod explain;
 mod filesystem;
 mod handles;
 mod kept;
+mod locks;
 mod node;
 mod nodes;
 mod packed;
@@ -95,7 +97,12 @@ impl Mount {
         let filesystem = Filesystem::new(namespace, options);
         let filesystem = filesystem
             .map_err(|error| io::Error::from_raw_os_error(error.errno().raw_os_error()))?;
-        Mounted::new(filesystem, directory, &terms).map(Mount)
+        let locks = filesystem.locks();
+        let mounted = Mounted::new(filesystem, directory, &terms)?;
+        if let Some(locks) = locks {
+            locks.set_notifier(mounted.notifier());
+        }
+        Ok(Mount(mounted))
     }
 
     /// Returns what unmounts it from another thread, so that `run` ends.

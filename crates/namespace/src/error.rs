@@ -1,6 +1,7 @@
 //! Errors of a namespace, each with its kind and its errno.
 
 use crate::operation::Target;
+use crate::quota::Shortage;
 use canopy_model::ErrorKind;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,10 @@ pub enum Error {
     /// A change of a session that was executed before. A client that gets this has had the reply.
     #[error("the change was executed before")]
     Repeated,
+    /// A change for which the shares of this table do not suffice. Nothing was changed. Other tables
+    /// may have room.
+    #[error("{}", Errno::DQUOT)]
+    Short(Vec<Shortage>),
     /// An error of a server that executed an operation.
     #[error("{}", .0.message)]
     Elsewhere(Failure),
@@ -85,7 +90,7 @@ impl Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
-        let is_of_posix = matches!(error, Error::Posix(_));
+        let is_of_posix = matches!(error, Error::Posix(_) | Error::Short(_));
         let message = if is_of_posix { String::new() } else { error.to_string() };
         Failure { is_of_posix, kind: error.kind(), errno: error.errno().raw_os_error(), message }
     }
@@ -124,6 +129,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Posix(errno) => kind_of(*errno),
+            Error::Short(_) => kind_of(Errno::DQUOT),
             Error::Store(error) => match error.kind() {
                 // The namespace has asked for an object of its own.
                 ErrorKind::NotFound => ErrorKind::Corrupt,
@@ -143,6 +149,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Posix(errno) => *errno,
+            Error::Short(_) => Errno::DQUOT,
             Error::Elsewhere(failure) => failure.errno(),
             // The number of the system says more than a kind.
             Error::Io { source, .. } => {

@@ -16,12 +16,12 @@
 //! | indexes of attributes; new ones | `records/indexing`; `maintenance/building` |
 //! | contents, as far as records depend on them | `records/open_files`; `contents/records` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
-//! | reading at one moment; changes between two moments | `records/view`, `records/changed` |
+//! | reading at one moment; of several tables; changes between two moments | `records/`: `view`, `joined`, `changed` |
 //! | a tablet's part in snapshots of several servers | `records/moments` |
 //! | contents of files | `contents/files`, on `contents` and `contents/object` (the two kinds) |
 //! | contents in a bucket | `contents/chunks/mod.rs`; `cache`, `file`, `flush`, `collect` there |
-//! | searching | `search` (planner), `search/candidates` (ranges of indexes) |
-//! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation` |
+//! | searching | `search` (planner), `search/`: `candidates` (ranges of indexes); one of several tables: `sight`, `part`, `cursor` |
+//! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation`, `shares` |
 //! | snapshots | `snapshot/`: `snapshots`, `kept` (objects), `past`, `present`, `restore` |
 //! | checking and repairing | `maintenance/`: `check`; `repair`; damaged files: `salvage` |
 //! | work beside operations; after a crash | `maintenance/`: `upkeep`, `settling`; `recovery` |
@@ -72,22 +72,28 @@ pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
+pub use maintenance::facts::{Fact, FactPage, InodeFact, NameKind, Place};
+pub use maintenance::mend::Mend;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
 pub use memory::ProcessMemory;
-pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clock};
+pub use namespace::{
+    Clock, Namespace, create_added_table, create_namespace, create_table, system_clock,
+};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::executed::{ChangeId, ExecutedRecord, Running};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;
+pub use records::joined::SplitParts;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
 pub use records::making::Making;
 pub use records::moving::{
-    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PartitionRecord,
+    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, MovedRanges, NewDirectory, PLACEMENT,
+    PartitionRecord,
 };
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;
@@ -100,6 +106,8 @@ pub use records::view::ReadView;
 pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
 pub use records::{acl, attributes, inode, keys};
 pub use search::candidates::{Candidates, Source};
+pub use search::cursor::Cursor;
+pub use search::sight::{Ancestor, Elsewhere, PartView};
 pub use search::{Found, NamedInode, Pace};
 pub use settings::{FORMAT, Settings, origin_of, table_of};
 pub use snapshot::past::{Past, PastFile};

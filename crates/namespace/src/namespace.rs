@@ -71,18 +71,47 @@ pub fn create_table(
     clock: &Clock,
     is_first: bool,
 ) -> Result<TableId> {
+    make_table(environment, settings, owner, clock, (!is_first).then_some(flag::FURTHER), false)
+}
+
+/// Makes a table that joins others of a namespace later. It has a note that it is new
+/// ([`Tablet::is_new`]).
+///
+/// # Errors
+///
+/// Fails as [`canopy_store::create`] does.
+pub fn create_added_table(
+    environment: &Environment,
+    settings: &Settings,
+    owner: Ownership,
+    clock: &Clock,
+) -> Result<TableId> {
+    make_table(environment, settings, owner, clock, Some(flag::FURTHER), true)
+}
+
+fn make_table(
+    environment: &Environment,
+    settings: &Settings,
+    owner: Ownership,
+    clock: &Clock,
+    flags: Option<u32>,
+    is_new: bool,
+) -> Result<TableId> {
     let id = create(environment, inode::layout(), &options())?;
     let cache = SstableCache::new(environment, CACHE_BYTES);
     let table = Table::open(environment, id, cache, options())?;
     let now_ns = clock();
     let mode = inode::file_type::DIRECTORY | 0o755;
     let Ownership { uid, gid } = owner;
-    let flags = if is_first { 0 } else { flag::FURTHER };
+    let flags = flags.unwrap_or_default();
     let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, flags, ..Inode::default() };
     (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
     let mut batch = Batch::new();
     batch.put(keys::root().as_ref(), &root.encode())?;
     batch.put(keys::settings().as_ref(), &settings.encode()?)?;
+    if is_new {
+        batch.put(keys::new().as_ref(), b"")?;
+    }
     table.write(&batch, Durability::Durable)?;
     Ok(id)
 }

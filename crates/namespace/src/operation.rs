@@ -21,6 +21,8 @@
 //! - Contents of files are not operations ([`FileContents`]): they stay off the way of metadata. A
 //!   client of servers reads and changes by operations what records have of them: small contents,
 //!   and which objects have the chunks of larger ones. The chunks themselves it sends to storage.
+//! - Neither are locks of programs ([`FileLocks`]): where all programs are on one machine, its kernel
+//!   keeps them.
 //! - Groups of who changes a file are data, and are given only where they matter ([`Changer`]).
 //! - An operation does not say who asks: the [`Caller`] beside it does, whom the receiver knows from
 //!   the connection. Owners and changers that a user's operation claims are checked against that.
@@ -28,6 +30,7 @@
 mod ask;
 mod contents;
 mod execute;
+mod locks;
 mod query;
 mod reply;
 mod rights;
@@ -37,6 +40,7 @@ mod tablet;
 pub(crate) use contents::PastFiles;
 pub use contents::{FileContents, LocalFile, PastHandle};
 pub use execute::Execute;
+pub use locks::{FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange};
 pub use query::{FOUND_MAX, Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
 pub use stored::{

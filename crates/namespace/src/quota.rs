@@ -13,14 +13,18 @@
 //! Numbers are little endian; a limit of 0 is none. Bytes are those of blocks, as du(1) counts them.
 //!
 //! A create in a namespace without limits writes two records fewer.
+//!
+//! A namespace of several tables has no limits in its tables, but shares of them (`shares`).
 
 mod accounts;
 mod counting;
 mod reservation;
+mod shares;
 mod trees;
 
 pub(crate) use accounts::{Accounts, Sums, Transaction};
 pub(crate) use reservation::Reservation;
+pub use shares::{LedgerRecord, Notice, Pledge, Share, Shortage};
 
 use crate::error::{Error, Result};
 use crate::records::inode::Inode;

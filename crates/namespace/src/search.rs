@@ -6,22 +6,26 @@
 //! are candidates of all indexes: reading an index entry takes a hundredth of looking at its file.
 
 pub(crate) mod candidates;
+pub(crate) mod cursor;
 mod explain;
+pub(crate) mod part;
+pub(crate) mod sight;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::records::access::passes;
 use crate::records::circle::Circle;
 use crate::records::inode::{Inode, flag};
-use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::keys::{FileId, ROOT};
 use crate::records::view::ReadView;
 use crate::snapshot::present::Present;
 use candidates::{Candidates, Source};
 use canopy_model::{Credentials, Wanted};
 use canopy_query::{Candidate, Expression, Field};
-use canopy_store::{Key, KeyRange};
+use cursor::Cursor;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use sight::Sight;
 use std::collections::HashMap;
 
 /// Looking a candidate up takes as long as going through so many records.
@@ -33,6 +37,9 @@ const ENTRIES_OF_ALL: u64 = 4;
 /// Bytes of the longest path below the directory that is searched to which a link can lead: with
 /// `../` for each of 16 queries before it, what a link says has at most 4,095 bytes.
 const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
+
+/// Files whose inodes lie apart from their names, which are looked at together.
+const APART: usize = 1024;
 
 /// Memory that a directory takes besides its name: its state, and where that is.
 const DIRECTORY_BYTES: usize = size_of::<Directory>() + 2 * size_of::<(FileId, Option<usize>)>();
@@ -137,8 +144,8 @@ impl<'a> Viewer<'a> {
     }
 }
 
-struct Search<'a> {
-    view: &'a ReadView,
+struct Search<'a, S> {
+    sight: &'a S,
     expression: &'a Expression,
     who: &'a Credentials,
     /// The present permissions, which hide directories of the past; none if the present is
@@ -154,6 +161,8 @@ struct Search<'a> {
     pace: Pace<'a>,
     /// Longest path that is reported; of files with longer paths, only the name is.
     path_bytes_max: usize,
+    /// Names that are still looked at, before the search ends with a cursor.
+    left: u64,
 }
 
 impl Namespace {
@@ -226,10 +235,7 @@ impl ReadView {
     ) -> Result<()> {
         let mut search = Search::new(self, base, expression, viewer, pace)?;
         search.path_bytes_max = PATH_BYTES_MAX;
-        match search.plan()? {
-            Some(ids) => search.look_up(&ids, &mut tell),
-            None => search.scan(&mut tell),
-        }
+        search.run(None, &mut tell).map(drop)
     }
 
     /// Returns how many candidates a search looks up by indexes; none if it looks at every name.
@@ -245,7 +251,7 @@ impl ReadView {
     ) -> Result<Option<usize>> {
         let who = Credentials::new(0, []);
         let search = Search::new(self, base, expression, Viewer::of_now(&who), pace)?;
-        Ok(search.plan()?.map(|ids| ids.len()))
+        Ok(search.plan(false)?.map(|ids| ids.len()))
     }
 
     /// Like `search` for a user who may see everything, with all paths, if an index helps. Returns
@@ -263,22 +269,22 @@ impl ReadView {
     ) -> Result<bool> {
         let who = Credentials::new(0, []);
         let mut search = Search::new(self, base, expression, Viewer::of_now(&who), &|_| ())?;
-        let Some(ids) = search.plan()? else { return Ok(false) };
-        search.look_up(&ids, &mut tell)?;
+        let Some(ids) = search.plan(false)? else { return Ok(false) };
+        search.look_up(&ids, None, &mut tell)?;
         Ok(true)
     }
 }
 
-impl<'a> Search<'a> {
+impl<'a, S: Sight> Search<'a, S> {
     fn new(
-        view: &'a ReadView,
+        sight: &'a S,
         base: FileId,
         expression: &'a Expression,
         viewer: Viewer<'a>,
         pace: Pace<'a>,
     ) -> Result<Self> {
         let mut search = Search {
-            view,
+            sight,
             expression,
             who: viewer.who,
             present: viewer.present,
@@ -288,8 +294,9 @@ impl<'a> Search<'a> {
             needs_path: expression.needs().path,
             pace,
             path_bytes_max: usize::MAX,
+            left: u64::MAX,
         };
-        let is_shown = search.is_shown(&view.inode(base)?.ok_or(Errno::NOENT)?)?;
+        let is_shown = search.is_shown(&sight.directory(base)?.ok_or(Errno::NOENT)?)?;
         search.directories.push(Directory {
             above: None,
             name: Box::default(),
@@ -299,18 +306,49 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// Returns the ids of all candidates, sorted; none if going through all records is as fast.
-    fn plan(&self) -> Result<Option<Vec<FileId>>> {
+    /// Calls `tell` with all that is found behind a cursor, until it returns false. Returns where to go
+    /// on, unless all was looked at.
+    fn run(
+        &mut self,
+        after: Option<&Cursor>,
+        tell: &mut impl FnMut(Found) -> bool,
+    ) -> Result<Option<Cursor>> {
+        let planned = match after {
+            None => self.plan(false)?,
+            Some(Cursor::Candidate(..)) => self.plan(true)?,
+            Some(Cursor::Name(..) | Cursor::Apart(..)) => None,
+        };
+        let Some(ids) = planned else { return self.scan(after, tell) };
+        let after = match after {
+            Some(Cursor::Candidate(id, name)) => Some((*id, name.as_ref())),
+            _ => None,
+        };
+        let stopped = self.look_up(&ids, after, tell)?;
+        Ok(stopped.map(|(id, name)| Cursor::Candidate(id, name)))
+    }
+
+    /// Returns the ids of all candidates, sorted; none if going through all records is as fast. A
+    /// search that goes on keeps to its plan.
+    fn plan(&self, goes_on: bool) -> Result<Option<Vec<FileId>>> {
         if !self.expression.is_possible() {
             return Ok(Some(Vec::new()));
         }
-        let Some(candidates) = Candidates::of(self.expression, &self.view.configured.ready) else {
+        let Some(candidates) = Candidates::of(self.expression, self.sight.ready()) else {
             return Ok(None);
         };
-        let names = self.view.names_estimate;
-        let entries_max = names / ENTRIES_OF_ALL + 1024;
+        let names = self.sight.names_estimate();
+        let most = if goes_on { u64::MAX } else { names / ENTRIES_OF_ALL + 1024 };
+        let entries_max = most.min(self.sight.candidates_max());
         let ids = candidates.files(&mut |source| self.read(source, entries_max))?;
-        Ok(ids.filter(|ids| (ids.len() as u64) < names / LOOKUP_RECORDS + 1024))
+        let ids = ids.filter(|ids| goes_on || (ids.len() as u64) < names / LOOKUP_RECORDS + 1024);
+        let Some(mut ids) = ids else { return Ok(None) };
+        let count = ids.len();
+        self.sight.add_apart(&mut ids)?;
+        if ids.len() > count {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        Ok(Some(ids))
     }
 
     /// Returns the files that a source has, if it has not more than so many.
@@ -323,43 +361,95 @@ impl<'a> Search<'a> {
             }
             Source::Index(_, range) => range,
         };
-        let mut scan = self.view.scan(range)?;
         let mut ids = Vec::new();
-        while let Some(record) = scan.next()? {
+        let mut is_much = false;
+        self.sight.entries(range, &mut |id| {
             (self.pace)(self.bytes);
-            if ids.len() as u64 >= most {
-                return Ok(None);
-            }
-            ids.extend(keys::entry_id(record.key.name));
-        }
-        Ok(Some(ids))
+            is_much = ids.len() as u64 >= most;
+            ids.push(id);
+            !is_much
+        })?;
+        Ok((!is_much).then_some(ids))
     }
 
-    /// Looks at files.
-    fn look_up(&mut self, ids: &[FileId], tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
-        for id in ids {
+    /// Looks at files behind one, or behind a name of it. Returns the file, and the name of it, if the
+    /// search stops there.
+    fn look_up(
+        &mut self,
+        ids: &[FileId],
+        after: Option<(FileId, Option<&(FileId, Vec<u8>)>)>,
+        tell: &mut impl FnMut(Found) -> bool,
+    ) -> Result<Option<(FileId, Option<(FileId, Vec<u8>)>)>> {
+        let begin = match after {
+            Some((id, None)) => ids.partition_point(|one| *one <= id),
+            Some((id, Some(_))) => ids.partition_point(|one| *one < id),
+            None => 0,
+        };
+        for id in &ids[begin..] {
             (self.pace)(self.bytes);
-            let view = self.view;
-            if !view.records(*id, |parent, name, inode| self.judge(parent, name, inode, tell))? {
-                break;
+            let seen = after.filter(|(of, _)| of == id).and_then(|(_, name)| name);
+            let seen = seen.map(|(parent, name)| (*parent, &name[..]));
+            let mut last = None;
+            let sight = self.sight;
+            let goes_on = sight.each_name_of(*id, &mut |parent, name, inode| {
+                if seen.is_some_and(|seen| (parent, name) <= seen) {
+                    return Ok(true);
+                }
+                let goes_on = self.judge(parent, name, inode, tell)?;
+                if !goes_on {
+                    last = Some((parent, name.to_vec()));
+                }
+                Ok(goes_on)
+            })?;
+            if !goes_on {
+                return Ok(Some((*id, last)));
+            }
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 {
+                return Ok(Some((*id, None)));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Looks at all names.
-    fn scan(&mut self, tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
-        let start = Key { directory: ROOT.0, ..Key::default() };
-        let range = KeyRange { start, ..keys::all_names() };
-        let mut scan = self.view.scan(&range)?;
-        while let Some(record) = scan.next()? {
-            (self.pace)(self.bytes);
-            let inode = Inode::decode(record.value)?;
-            if !self.judge(FileId(record.key.directory), record.key.name, inode, tell)? {
-                break;
+    /// Looks at all names behind a cursor.
+    fn scan(
+        &mut self,
+        after: Option<&Cursor>,
+        tell: &mut impl FnMut(Found) -> bool,
+    ) -> Result<Option<Cursor>> {
+        let mut stopped = None;
+        let sight = self.sight;
+        if !matches!(after, Some(Cursor::Apart(..))) {
+            sight.each_name(after, &mut |parent, name, inode| {
+                (self.pace)(self.bytes);
+                self.left = self.left.saturating_sub(1);
+                let goes_on = self.judge(parent, name, inode, tell)? && self.left > 0;
+                if !goes_on {
+                    stopped = Some(Cursor::Name(parent, name.to_vec()));
+                }
+                Ok(goes_on)
+            })?;
+        }
+        if stopped.is_some() {
+            return Ok(stopped);
+        }
+        let mut after = match after {
+            Some(Cursor::Apart(id, name)) => (*id, name.as_ref()),
+            _ => (FileId::NONE, None),
+        };
+        loop {
+            // The one in front whose names were not all looked at, too.
+            let from = FileId(after.0.0 - u64::from(after.1.is_some()));
+            let ids = sight.files_apart(from, APART)?;
+            if let Some((id, name)) = self.look_up(&ids, Some(after), tell)? {
+                return Ok(Some(Cursor::Apart(id, name)));
+            }
+            match ids.last() {
+                Some(last) if ids.len() == APART => after = (*last, None),
+                _ => return Ok(None),
             }
         }
-        Ok(())
     }
 
     /// Calls `tell` with a file if it matches; returns whether to go on.
@@ -370,7 +460,6 @@ impl<'a> Search<'a> {
         inode: Inode,
         tell: &mut impl FnMut(Found) -> bool,
     ) -> Result<bool> {
-        let Some(inode) = self.view.behind(inode)? else { return Ok(true) };
         // Cheap tests come first, unless they need the path.
         if !self.needs_path && !self.matches(&inode, name, b"") {
             return Ok(true);
@@ -407,13 +496,12 @@ impl<'a> Search<'a> {
             _ if name.starts_with(b"user.") => self.passes(inode, Wanted::READ).ok()?,
             _ => true,
         };
-        let key = Space::Xattrs.of(inode.id, name);
-        is_shown.then(|| self.view.get(key.as_ref()).ok().flatten()).flatten()
+        is_shown.then(|| self.sight.value(inode.id, name).ok().flatten()).flatten()
     }
 
     /// Returns whether who asks passes the kernel's check of a file.
     fn passes(&self, inode: &Inode, wanted: Wanted) -> Result<bool> {
-        passes(inode, self.who, wanted, |id, name| self.view.xattr(id, name))
+        passes(inode, self.who, wanted, |id, name| self.sight.value(id, name))
     }
 
     /// Returns whether who asks may list a directory and look at what is in it.
@@ -453,7 +541,7 @@ impl<'a> Search<'a> {
             if let Some(known) = self.known.get(&at) {
                 break *known;
             }
-            let place = if at == ROOT { None } else { self.view.first_name(at)? };
+            let place = if at == ROOT { None } else { self.sight.above(at)? };
             let Some((parent, name)) = place else { break None };
             if circle.is_closed_by(parent) {
                 break None;
@@ -464,9 +552,7 @@ impl<'a> Search<'a> {
         for (id, parent, name) in way.into_iter().rev() {
             self.bytes += DIRECTORY_BYTES + name.len();
             if let Some(above) = known {
-                let value = self.view.get(keys::name_in(parent, &name).as_ref())?;
-                let inode = value.map(|value| Inode::decode(&value)).transpose()?;
-                known = match inode {
+                known = match self.sight.named(id, parent, &name)? {
                     None => None,
                     Some(inode) => {
                         let Directory { path_bytes, is_shown, .. } = self.directories[above];

@@ -42,7 +42,7 @@ pub struct Settings {
 }
 
 /// Settings, and what follows from them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Configured {
     pub(crate) settings: Settings,
     /// The indexes that changes are written to.

@@ -15,6 +15,7 @@
 //! | Does a partition split, and into which? | [`SplitPolicy::child`] |
 //! | How does a partition move to its server? | [`Holdings`] |
 //! | How does a change of several servers happen at once? | [`Decisions`], [`Preparations`] |
+//! | How do servers share the limit of an account? | [`Ledger`], [`Share`] |
 //!
 //! Invariants:
 //!
@@ -24,6 +25,7 @@
 //! - A partition of a name is one range of hashes, and so one range of keys of the directory.
 //! - At any moment at most one server holds a hash, and an entry is only visible there (`handover`).
 //! - A change of several servers is seen on all of them from one moment on (`intents`).
+//! - Servers together use no more of an account than its limit (`shares`).
 //!
 //! `docs/cluster-figures.md` shows how evenly and how exactly names reach their servers.
 //!
@@ -35,6 +37,7 @@ mod map;
 mod partition;
 mod placement;
 mod policy;
+mod shares;
 
 pub use handover::{Answer, Attempt, Begun, Holding, Holdings, OfferState};
 pub use intents::{Age, Decisions, IntentId, Locked, Locks, Preparation, Preparations, Verdict};
@@ -42,3 +45,4 @@ pub use map::{DirectoryMap, SplitHistory, enumerate};
 pub use partition::{DEPTH_MAX, PARTITIONS_MAX, PartitionId};
 pub use placement::{Placement, ServerId};
 pub use policy::{Split, SplitPolicy};
+pub use shares::{Amounts, Bounds, Collected, Grant, Ledger, Round, Share, Terms, UNLIMITED};

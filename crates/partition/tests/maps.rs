@@ -1,7 +1,8 @@
 //! Maps in every state that splits lead to: exhaustively for few partitions, at random for many.
 
 use canopy_partition::{
-    DEPTH_MAX, DirectoryMap, PARTITIONS_MAX, PartitionId, SplitHistory, enumerate,
+    DEPTH_MAX, DirectoryMap, PARTITIONS_MAX, PartitionId, Placement, ServerId, SplitHistory,
+    SplitPolicy, enumerate,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -188,5 +189,32 @@ proptest! {
             learnt.learn(truth.history(partition));
         }
         prop_assert_eq!(learnt, truth);
+    }
+}
+
+#[test]
+fn an_added_server_gets_at_most_its_share() {
+    for (servers, each) in (1..=20).flat_map(|servers| [1, 2, 4, 8].map(|each| (servers, each))) {
+        let policy = SplitPolicy { partitions_per_server: each, ..SplitPolicy::default() };
+        let placement = Placement::new(ServerId(0), servers, each).unwrap();
+        let mut map = DirectoryMap::default();
+        let mut grow = |servers: u32| {
+            loop {
+                let histories = Vec::from_iter(map.partitions().map(|one| map.history(one)));
+                let split =
+                    histories.iter().find(|one| policy.child(&placement, **one, servers).is_some());
+                let Some(split) = split else { break };
+                map.split(split.partition());
+            }
+            let share = |one| 0.5_f64.powi(map.depth(one) as i32);
+            let of_new = map.partitions().filter(|one| placement.server(*one).0 == servers - 1);
+            of_new.map(share).sum::<f64>()
+        };
+        grow(servers);
+        let moved = grow(servers + 1);
+        assert!(
+            moved > 0.0 && moved <= 1.0 / f64::from(servers + 1),
+            "{servers} * {each}: {moved}"
+        );
     }
 }

@@ -5,11 +5,11 @@
 use super::attributes::{give, said};
 use crate::copy::{Copier, Failed};
 use crate::faults::Faults;
-use crate::moment::Moment;
+use crate::moment::{Moment, Reading};
 use crate::names::Names;
 use anyhow::{Context, bail};
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::{FileId, Inode, Namespace, Opened, PastFile};
+use canopy_namespace::{FileId, Inode, Namespace, PastFile};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -242,10 +242,20 @@ impl<'a> Tree<'a> {
                 let opened = namespace.open_file(inode.id).map_err(source)?;
                 let written = match opened.file() {
                     Some(object) => self.copier.copy(object, target, inode.size),
-                    None => write_data(namespace, &opened, target, inode.size),
+                    None => {
+                        let seek = |is_hole, at| namespace.seek(&opened, is_hole, at);
+                        let read = |at, length| namespace.read(&opened, at, length, false);
+                        write_data(seek, read, target, inode.size)
+                    }
                 };
                 let closed = namespace.close_file(&opened).map_err(source);
                 written.and(closed)
+            }
+            Moment::OfServers(servers) => {
+                let written = servers.read_file(inode.id, |Reading { seek, read }| {
+                    write_data(seek, read, target, inode.size)
+                });
+                written.map_err(|error| Failed::Source(std::io::Error::other(error)))?
             }
             Moment::Beside(beside) => {
                 let levels = self.levels.iter().skip(1).map(|level| level.name.to_bytes());
@@ -310,25 +320,26 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Writes the contents of an open file, a part at a time, with its holes.
+/// Writes the contents of an open file, a part at a time, with its holes. `seek` returns where a hole
+/// or data begins, and `read` bytes.
 fn write_data(
-    namespace: &Namespace,
-    opened: &Opened,
+    seek: impl Fn(bool, u64) -> canopy_namespace::Result<u64>,
+    read: impl Fn(u64, usize) -> canopy_namespace::Result<Vec<u8>>,
     target: &File,
     size: u64,
 ) -> Result<(), Failed> {
     let source = |error: canopy_namespace::Error| Failed::Source(std::io::Error::other(error));
     let mut at = 0;
     while at < size {
-        let start = match namespace.seek(opened, false, at) {
+        let start = match seek(false, at) {
             Err(error) if error.errno() == Errno::NXIO => break,
             found => found.map_err(source)?,
         };
-        let end = namespace.seek(opened, true, start).map_err(source)?.min(size);
+        let end = seek(true, start).map_err(source)?.min(size);
         at = start;
         while at < end {
             let length = (end - at).min(PART_BYTES) as usize;
-            let bytes = namespace.read(opened, at, length, false).map_err(source)?;
+            let bytes = read(at, length).map_err(source)?;
             if bytes.is_empty() {
                 break;
             }

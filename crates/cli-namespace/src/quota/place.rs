@@ -1,12 +1,15 @@
-//! The namespace whose quotas are shown and set: open, or mounted and asked through the kernel.
+//! The namespace whose quotas are shown and set: open, asked through its servers, or mounted and asked
+//! through the kernel.
 
 use crate::moment::Moment;
+use crate::servers::{Access, Served, is_served};
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::commands::ns::Account as Arguments;
 use canopy_mount::{QUOTA, QuotaReport, Wanted};
+use canopy_namespace::operation::Moment as Tree;
 use canopy_namespace::quota::{Account, Limits};
-use canopy_namespace::{FileId, Namespace, ROOT};
+use canopy_namespace::{EntryName, Execute, FileId, Namespace, ROOT};
 use canopy_text::{group_id, user_id};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -14,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 pub enum QuotaTarget {
     Open(Box<Namespace>),
+    Served(Box<Served>),
     Mounted(PathBuf),
 }
 
@@ -28,6 +32,10 @@ pub enum Named {
 
 impl QuotaTarget {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
+        if is_served(path)? {
+            let served = Served::open(path, &Access::default())?;
+            return Ok(QuotaTarget::Served(Box::new(served)));
+        }
         let path = place::asked(path)?;
         if place::control(&path, QUOTA)?.is_none() {
             return Ok(QuotaTarget::Open(Box::new(place::open(&path)?)));
@@ -73,6 +81,15 @@ impl QuotaTarget {
                 let inode = paths::existing(&Moment::now(namespace), path)?;
                 Ok((inode.id, inode.is_directory()))
             }
+            QuotaTarget::Served(served) => {
+                let namespace: &dyn Execute = &*served.namespace;
+                let mut inode = namespace.inode(Tree::Now, ROOT)?;
+                for name in paths::names(path)? {
+                    let looked = namespace.lookup(Tree::Now, EntryName::new(inode.id, name));
+                    inode = looked.with_context(|| path.display().to_string())?;
+                }
+                Ok((inode.id, inode.is_directory()))
+            }
             QuotaTarget::Mounted(on) => {
                 let stat = rustix::fs::lstat(below(on, path));
                 let stat = stat.with_context(|| path.display().to_string())?;
@@ -89,6 +106,13 @@ impl QuotaTarget {
                 let quotas = namespace.quotas()?.into_iter();
                 quotas
                     .map(|quota| Ok(QuotaReport::new(namespace.as_ref(), quota)?))
+                    .collect::<anyhow::Result<_>>()?
+            }
+            QuotaTarget::Served(served) => {
+                let namespace: &dyn Execute = &*served.namespace;
+                let quotas = namespace.quotas()?.into_iter();
+                quotas
+                    .map(|quota| Ok(QuotaReport::new(namespace, quota)?))
                     .collect::<anyhow::Result<_>>()?
             }
             QuotaTarget::Mounted(on) => all_of(on)?,
@@ -121,6 +145,7 @@ impl QuotaTarget {
                 wanted.set(namespace.as_ref(), id)?;
                 Ok(namespace.sync()?)
             }
+            QuotaTarget::Served(served) => Ok(wanted.set(&*served.namespace, id)?),
             QuotaTarget::Mounted(on) => {
                 let value = serde_json::to_string(&wanted)?;
                 let flags = XattrFlags::empty();

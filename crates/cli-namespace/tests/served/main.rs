@@ -6,6 +6,7 @@ mod common;
 mod faults;
 mod first;
 mod options;
+mod quotas;
 mod sharing;
 mod site;
 mod snapshots;

@@ -3,6 +3,7 @@
 use crate::common::{failure, ns, shell, success};
 use crate::site::{Site, mount_line};
 use std::fs;
+use std::io::Write;
 
 #[test]
 fn a_namespace_is_mounted_by_its_place_or_by_addresses() {
@@ -56,7 +57,10 @@ fn large_files_need_the_storage() {
     fs::write(on.join("small"), "text").unwrap();
     assert_eq!(fs::read_to_string(on.join("small")).unwrap(), "text");
     fs::read(on.join("large")).unwrap_err();
-    fs::write(on.join("new"), vec![1; 100_000]).unwrap_err();
+    let mut new = fs::File::create(on.join("new")).unwrap();
+    new.write_all(&vec![1; 100_000]).unwrap();
+    new.sync_all().unwrap_err();
+    drop(new);
     assert_eq!(on.join("large").metadata().unwrap().len(), 100_000);
     success(&site.unmount("on"));
 }
@@ -84,7 +88,7 @@ fn wrong_names_and_options_are_reported() {
     let told = site.mount_command(&local, "on", &["--storage", "none"]).output().unwrap();
     assert!(failure(&told).contains("are for namespaces on several servers"));
     // The mount is not over what it reads.
-    site.start(&[]);
+    site.start();
     let command = ns("mount").arg(&namespace).arg(&namespace).output().unwrap();
     assert!(failure(&command).contains("cannot be mounted over itself"));
 }

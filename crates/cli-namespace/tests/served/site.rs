@@ -53,7 +53,7 @@ impl Site {
     pub fn with(servers: u32, processes: usize, options: &[&str]) -> Self {
         let mut site = Self::created(servers, options);
         for _ in 0..processes {
-            site.start(&[]);
+            site.start();
         }
         site
     }
@@ -87,16 +87,15 @@ impl Site {
     }
 
     /// Starts a process and waits until it serves.
-    pub fn start(&mut self, options: &[&str]) -> &Process {
+    pub fn start(&mut self) {
         let words = ["start", "@", "--listen", "127.0.0.1:0", "--lease", "0.5"];
         let mut command = self.cluster_command(&words);
-        let mut child = command.args(options).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said = line.strip_prefix("listening on ").and_then(|said| said.split_once(','));
         let address = said.expect("it listens").0.to_owned();
         self.processes.push(Process { child, address });
-        &self.processes[self.processes.len() - 1]
     }
 
     /// The name of the cluster by the addresses of its processes.

@@ -17,7 +17,7 @@ fn mounted() -> Site {
     success(&site.cluster(&["certificate", "--server", "@"]));
     success(&site.cluster(&["certificate", "--node", "n1", "@"]));
     success(&site.cluster(&["certificate", "--node", "n2", "--root", "@"]));
-    site.start(&[]);
+    site.start();
     for (on, file) in [("n1", "n1.pem"), ("n2", "n2.pem"), ("own", "namespace/server.pem")] {
         let file = site.path(file);
         site.mount(on, &["-o", "cache=0", "--certificate", file.to_str().unwrap()]);
@@ -102,7 +102,7 @@ fn a_certificate_is_needed_and_checked() {
     let other = Site::created(1, &[]);
     success(&site.cluster(&["certificate", "--server", "@"]));
     success(&other.cluster(&["certificate", "--node", "n1", "@"]));
-    site.start(&[]);
+    site.start();
     let url = site.url();
     let wrong = other.path("n1.pem");
     for options in [&[][..], &["--certificate", wrong.to_str().unwrap()]] {

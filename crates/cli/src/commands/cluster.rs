@@ -38,22 +38,17 @@ pub enum Command {
     Start(Start),
     /// Show which process runs which servers
     ///
-    /// Prints a line for each process: its address, its servers, the time since it renewed its lease,
-    /// and its state. A process that is dead disappears once its lease ends. Exit code 1 means that no
-    /// process runs some servers.
+    /// Prints a line for each process: its address, its servers, their partitions of directories that
+    /// are spread, their entries, the time since it renewed its lease, and its state. A dash means that
+    /// the process did not answer within 2 seconds, or has not counted yet. A process that is dead
+    /// disappears once its lease ends. Exit code 1 means that no process runs some servers.
     ///
     /// Example: canopy cluster status /gpfs/ns
-    Status {
-        /// The namespace
-        namespace: PathBuf,
-        /// Print JSON, an object a line
-        #[arg(long)]
-        json: bool,
-    },
+    Status(Status),
     /// Show which servers hold the partitions of a directory
     ///
     /// DIRECTORY is its path in the namespace. Prints a line for each partition: its number, its share of
-    /// all names, its server, and the process that runs it.
+    /// all names, its entries, its server, and the process that runs it.
     ///
     /// Example: canopy cluster partitions /home /gpfs/ns
     Partitions(Partitions),
@@ -67,15 +62,102 @@ pub enum Command {
     Spread(Spread),
     /// Move all servers of a machine to other processes
     ///
-    /// Its processes go on running without servers, and get none until they are started again.
+    /// Waits until they have moved. Its processes go on running without servers, and get none until they
+    /// are started again.
     ///
     /// Example: canopy cluster drain 10.1.0.5 /gpfs/ns
-    Drain {
-        /// The machine, as in the addresses that 'status' shows; with :PORT, one process
-        host: String,
-        /// The namespace
-        namespace: PathBuf,
-    },
+    Drain(Drain),
+    /// Add logical servers
+    ///
+    /// Processes that run take their shares of them at once. New directories use them; large ones that
+    /// exist use them as they grow, or once 'balance' has split them. Servers cannot be removed. After
+    /// an interruption, run it again: it completes what was begun.
+    ///
+    /// Example: canopy cluster add --servers 4 /gpfs/ns
+    Add(Add),
+    /// Split a large directory onto servers that were added
+    ///
+    /// Without this, its partitions split when they are next used. Partitions with at most a quarter of
+    /// the entries at which they split by themselves stay whole. DIRECTORY is its path in the namespace.
+    ///
+    /// Example: canopy cluster balance /home/ada/results /gpfs/ns
+    Balance(Balance),
+    /// Check all records of all servers, and objects of contents
+    ///
+    /// Prints a line for each fault. Servers that run go on meanwhile. If no process runs, the command
+    /// opens the tables itself. Exit code 1 means that there were faults. With --repair, mends what can
+    /// be mended: files and directories that no name leads to get one in 'lost+found'. If some faults
+    /// cannot be mended, the exit code is 2.
+    ///
+    /// Example: canopy cluster check /gpfs/ns
+    Check(Check),
+}
+
+#[derive(clap::Args)]
+pub struct Check {
+    /// The namespace
+    pub namespace: PathBuf,
+    /// Mend what can be mended
+    #[arg(long)]
+    pub repair: bool,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct Status {
+    /// The namespace
+    pub namespace: PathBuf,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Drain {
+    /// The machine, as in the addresses that 'status' shows; with :PORT, one process
+    pub host: String,
+    /// The namespace
+    pub namespace: PathBuf,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Print a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Add {
+    /// The namespace
+    pub namespace: PathBuf,
+    /// Add N servers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4095))]
+    pub servers: u32,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Print a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Balance {
+    /// The directory, by its path in the namespace
+    pub directory: PathBuf,
+    /// The namespace
+    pub namespace: PathBuf,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Print a JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args)]
@@ -160,6 +242,10 @@ pub struct Start {
     /// the first address
     #[arg(long, value_name = "ADDRESS", required = true)]
     pub listen: Vec<String>,
+    /// Have others reach this process at ADDRESS, HOST:PORT, and not at the first --listen: where that is
+    /// 0.0.0.0, or the network translates addresses
+    #[arg(long, value_name = "ADDRESS")]
+    pub advertise: Option<String>,
     /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,

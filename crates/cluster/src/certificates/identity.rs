@@ -15,7 +15,7 @@
 
 use super::der::Fields;
 use super::error::{CertificateError, Refusal};
-use crate::tables::tables_of;
+use crate::tables::newest;
 use canopy_store::TableId;
 use canopy_store::storage::Storage;
 use std::fmt;
@@ -40,8 +40,8 @@ impl ClusterId {
     ///
     /// Fails with `Cluster` if there is none or its list of tables is damaged, and as storage does.
     pub fn of(storage: &dyn Storage) -> Result<Self, CertificateError> {
-        let tables = match tables_of(storage) {
-            Ok((tables, _)) => tables,
+        let tables = match newest(storage, 1) {
+            Ok(list) => list.tables,
             Err(error) => return Err(CertificateError::Cluster(error.to_string())),
         };
         let first = tables.first().copied().map(ClusterId);

@@ -24,8 +24,12 @@
 //!
 //! It does not matter whether the client is dead. One that lives gets `STALE` for its next chunks,
 //! begins another session, and sends them again. Nor does it matter how often, or by how many at
-//! once, a session is collected. A table that is made later, for another server, has to get the
-//! notes of all `contents/ended/` before it is used; the list of tables is read after step 1.
+//! once, a session is collected.
+//!
+//! **Tables that are added** (`tables`). Step 2 ends with a look at the list of tables: if it has
+//! become longer, the new servers get the note, too. A new table gets the notes of server 0 before
+//! it is used ([`adopt_ended`]). If its list was created before that look, it gets the note by step
+//! 2. If it was created later, server 0 has had the note since before that, and passes it on.
 //!
 //! Objects of files that are gone stay, and are counted (`Collected::left`).
 //!
@@ -34,9 +38,11 @@
 use super::Operations;
 use super::objects::{self, Objects};
 use super::objects::{ended_name, prefix_of};
+use crate::answer::SESSIONS;
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
+use crate::tables::count_tables;
 use bytes::Bytes;
 use canopy_namespace::operation::{Access, Caller, Operation};
 use canopy_namespace::{ChunkId, ObjectId, Reply, Tablet};
@@ -91,12 +97,20 @@ pub fn collect_session(
 ) -> Result<Collected> {
     let storage = &*environment.storage;
     storage.create(&ended_name(session), Bytes::new())?;
-    for server in (0..peers.server_count()).map(ServerId) {
-        let end = Request::OfServer(ServerRequest::EndSession(session));
-        match peers.ask(server, Sender::SERVER, &end)? {
-            Response::Done(true) => {}
-            _ => return Err(Error::Unfit),
+    let mut noted = 0;
+    loop {
+        let servers = count_tables(storage)?;
+        if noted == servers {
+            break;
         }
+        for server in (noted..servers).map(ServerId) {
+            let end = Request::OfServer(ServerRequest::EndSession(session));
+            match peers.ask(server, Sender::SERVER, &end)? {
+                Response::Done(true) => {}
+                _ => return Err(Error::Unfit),
+            }
+        }
+        noted = servers;
     }
     let objects = Objects::new(environment.clone());
     let mut collected = Collected::default();
@@ -130,6 +144,22 @@ fn is_needed(
         Ok(_) => Err(Error::Unfit),
         Err(error) if error.errno() == Errno::NOENT => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a table that was added the notes of all sessions that have ended so far, before it is used.
+pub(crate) fn adopt_ended(tablet: &Tablet, peers: &dyn Peers) -> Result<()> {
+    let mut after = None;
+    loop {
+        let request = Request::OfServer(ServerRequest::EndedSessions(after));
+        let answer = peers.ask(ServerId(0), Sender::SERVER, &request)?;
+        let Response::Sessions(sessions) = answer else { return Err(Error::Unfit) };
+        let is_last = sessions.len() < SESSIONS;
+        tablet.adopt_ended(&sessions, is_last)?;
+        if is_last {
+            return Ok(());
+        }
+        after = sessions.last().copied();
     }
 }
 

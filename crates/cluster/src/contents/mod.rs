@@ -13,6 +13,7 @@
 //! | users whom servers check | `users` |
 //! | chunks in memory | `cache` |
 //! | contents as snapshots have them | `past` |
+//! | locks of programs | `locks` |
 //!
 //! Visibility of changes between clients (close-to-open, as with NFS):
 //!
@@ -34,8 +35,9 @@ mod extents;
 mod file;
 mod flush;
 mod known;
+mod locks;
 mod none;
-mod objects;
+pub(crate) mod objects;
 mod past;
 mod pending;
 mod reading;
@@ -44,16 +46,16 @@ mod users;
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
-    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Read,
+    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Query, Read,
 };
-use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
+use canopy_namespace::operation::{FileLocks, LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
-    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
-    SetAttributes, Settings, Stored,
+    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Found, Inode, Pace, Privileges,
+    Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
-pub(crate) use collect::collect_garbage;
 pub use collect::{Collected, collect_session, session_objects, sessions};
+pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
 pub use none::NoStorage;
 use objects::{Objects, Session};
@@ -88,6 +90,42 @@ pub trait Operations: Send + Sync {
     ///
     /// Fails as the operation does.
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Passes the files that a query finds to `tell`, in no order, until it returns false. Calls `pace`
+    /// with the memory that the query takes.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the servers do.
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        pace(0);
+        match self.execute_for(Caller::Trusted, &Operation::Search(query.clone(), u64::MAX))? {
+            Reply::Found(found) => {
+                let _ = found.into_iter().all(tell);
+                Ok(())
+            }
+            _ => Err(unfit()),
+        }
+    }
+
+    /// Returns who keeps locks of programs, if it is not the kernel.
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        None
+    }
+
+    /// Returns an error if programs have lost locks on a file and have not given them back.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `IO`.
+    fn check_locks(&self, _id: FileId) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// How much memory contents take.
@@ -112,7 +150,6 @@ impl Default for Memory {
 pub struct ClusterNamespace {
     files: Arc<Files>,
     past_files: PastFiles,
-    settings: Settings,
     /// Ends the thread that sends what has waited long enough.
     ended: Option<Sender<()>>,
     flusher: Option<JoinHandle<()>>,
@@ -180,7 +217,6 @@ impl ClusterNamespace {
         Ok(ClusterNamespace {
             files,
             past_files: PastFiles::default(),
-            settings: settings.clone(),
             ended: Some(ended),
             flusher: Some(flusher),
         })
@@ -220,9 +256,14 @@ impl ClusterNamespace {
         Ok(reply)
     }
 
-    /// Returns the settings of the namespace.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    /// Passes the files that a query finds to `tell`. Files have the sizes and times that servers know.
+    pub(crate) fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        self.files.operations.search(query, pace, tell)
     }
 
     /// Returns nanoseconds since 1970.
@@ -620,6 +661,7 @@ impl FileContents for ClusterNamespace {
         length: usize,
         notes_access: bool,
     ) -> Result<Vec<u8>> {
+        self.files.operations.check_locks(id)?;
         let file = self.files.opened(id)?;
         let bytes = self.files.read(&file, offset, length)?;
         if notes_access {
@@ -636,6 +678,7 @@ impl FileContents for ClusterNamespace {
         bytes: &[u8],
         privileges: Privileges<'_>,
     ) -> Result<usize> {
+        self.files.operations.check_locks(id)?;
         self.files.write_bytes(id, offset, bytes, privileges)
     }
 

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SESSIONS: &str = "contents/session/";
 const ENDED: &str = "contents/ended/";
-const CHUNKS: &str = "contents/chunk/";
+/// Prefix of the names of all objects of chunks.
+pub(crate) const CHUNKS: &str = "contents/chunk/";
 
 /// Chunks that are sent or fetched at once.
 const TRANSFERS: usize = 8;
@@ -47,14 +48,30 @@ pub(super) fn sessions(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(numbers.flatten().collect())
 }
 
+/// Returns the sessions that have ended, whose objects may be collected.
+pub(crate) fn ended(storage: &dyn Storage) -> Result<Vec<u64>> {
+    let listed = storage.list(ENDED, "")?;
+    let numbers = listed.iter().map(|one| one.name[ENDED.len()..].parse());
+    Ok(numbers.flatten().collect())
+}
+
+/// Returns whether a session has ended.
+pub(crate) fn has_ended(storage: &dyn Storage, session: u64) -> Result<bool> {
+    match storage.size(&ended_name(session)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Returns the name of an object.
-pub(super) fn name(chunk: ChunkId, object: ObjectId) -> String {
+pub(crate) fn name(chunk: ChunkId, object: ObjectId) -> String {
     let ChunkId { file, number } = chunk;
     format!("{}{:020}-{:020}-{number:020}", prefix_of(object.epoch), object.number, file.0)
 }
 
 /// Reads the name of an object.
-pub(super) fn parse(name: &str) -> Option<(ChunkId, ObjectId)> {
+pub(crate) fn parse(name: &str) -> Option<(ChunkId, ObjectId)> {
     let (session, rest) = name.strip_prefix(CHUNKS)?.split_once('/')?;
     let mut numbers = rest.split('-').map(|number| number.parse::<u64>().ok());
     let object = ObjectId { epoch: session.parse().ok()?, number: numbers.next()?? };

@@ -66,11 +66,15 @@ impl Process {
         lifetime_ms: u64,
         pause_max: Duration,
     ) -> Result<Cut> {
+        let servers = self.layout().refresh()?;
         self.round(id, CutStep::Begin, None)?;
         let begun = Instant::now();
         let deadline = Some(begun + pause_max);
         let frozen = self.round(id, CutStep::Pause, deadline).and_then(|_| {
             self.round(id, CutStep::Rest, deadline)?;
+            if self.layout().refresh()? != servers {
+                return Err(Error::NoCut { server: ServerId(servers), why: "was just added" });
+            }
             let at_ns = maker.tablet.now_ns();
             self.round(id, CutStep::Freeze { lifetime_ms }, deadline)?;
             Ok(at_ns)

@@ -34,6 +34,10 @@
 //!    a giver begins no hand-over while it is paused. (It would not do to look at each server when it
 //!    freezes: a receiver may freeze, and then get what its giver has given before that one freezes.)
 //!
+//! 5. *No server is missing.* The list of tables is read before the first round, and again at rest. A
+//!    server that was added after that has nothing at that moment: whatever it gets comes from a change
+//!    or a hand-over of another one, and these are paused.
+//!
 //! Clocks decide how long others wait, and nothing else. Leaving out a rule makes a test fail
 //! (`tests/cuts`).
 

@@ -53,6 +53,11 @@ impl Server {
             tablet.execute_for(caller, &operation).map(Some)
         })?;
         if let Some(reply) = alone {
+            // An entry that was replaced is counted too much, until the partition is looked at.
+            if mode != RenameMode::Exchange {
+                self.count(from.directory, from.hash(), -i64::from(whiteout.is_none()))?;
+                self.count(to.directory, to.hash(), 1)?;
+            }
             return Ok(reply);
         }
         let rename = Rename { from: from.into(), to: to.into(), mode, whiteout };
@@ -82,6 +87,7 @@ impl Server {
             tablet.execute_for(caller, &operation).map(Some)
         })?;
         if let Some(reply) = alone {
+            self.count(name.directory, name.hash(), 1)?;
             return Ok(reply);
         }
         let inode = run(self, peers, caller, |trial| link(trial, id, &owned))?;
@@ -159,7 +165,9 @@ impl Rename {
             Seen::Elsewhere(..) => return Err(Stop::Restart),
             Seen::Free => (None, None),
             Seen::Replaces(inode, back) => (Some(inode), back),
-            Seen::Nothing | Seen::Inode(..) | Seen::Closed(_) => return Err(Error::Unfit.into()),
+            Seen::Nothing | Seen::Inode(..) | Seen::Closed { .. } => {
+                return Err(Error::Unfit.into());
+            }
         };
         let refusal = moved.late.or(late).filter(|_| leaves);
         if let Some(refusal) = refusal {

@@ -68,11 +68,22 @@ fn rmdir(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<FileId>> {
 pub(crate) fn close(trial: &mut Trial<'_>, id: FileId) -> Tried<()> {
     let layout = trial.server.layout.clone();
     let home = layout.home(id)?;
-    if trial.part(home, &Part::Close(id))? == Seen::Closed(false) {
+    let closed = trial.part(home, &Part::Close(id))?;
+    let Seen::Closed { is_split, servers: known } = closed else { return Err(Error::Unfit.into()) };
+    if !is_split {
         return Ok(());
     }
-    for server in layout.servers().filter(|server| *server != home) {
-        trial.part(server, &Part::Close(id))?;
+    let (mut server, mut servers) = (0, known.max(layout.server_count()));
+    while server < servers {
+        if ServerId(server) != home {
+            let closed = trial.part(ServerId(server), &Part::Close(id))?;
+            let Seen::Closed { servers: known, .. } = closed else {
+                return Err(Error::Unfit.into());
+            };
+            // It may have handed names to a server that was added.
+            servers = servers.max(known);
+        }
+        server += 1;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ impl Server {
     ) -> Result<()> {
         match self.resolve(peers, intent)? {
             // A server that was replaced, and does not know it, may never see the end.
-            true => waits.check(intent),
+            true => waits.check(self, intent),
             false => waits.pause(self, intent),
         }
     }

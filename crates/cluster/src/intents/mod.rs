@@ -209,6 +209,16 @@ impl Intents {
             || self.decisions.unconfirmed().next().is_some()
     }
 
+    /// Describes parts that are prepared, and decisions that participants have not confirmed.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let prepared = self.parts.keys().map(|intent| format!("a part of {intent} is prepared"));
+        let decided = self.decisions.unconfirmed();
+        let decided = decided.map(|(intent, server, _)| {
+            format!("{intent} is decided, and server {server} does not know it")
+        });
+        prepared.chain(decided).collect()
+    }
+
     /// Returns whether nothing is locked, prepared or decided without confirmation.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.has_doubts() && self.locks.is_empty() && self.running.is_empty()

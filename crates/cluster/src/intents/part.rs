@@ -1,8 +1,8 @@
 //! Parts of changes: what a server that a change concerns is asked to check and to prepare.
 
 use crate::error::{Error, Result};
+use crate::holds::MovedHold;
 use crate::intents::LockKey;
-use crate::message::SessionId;
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
 use canopy_namespace::{
@@ -90,8 +90,8 @@ pub struct Moving {
     pub holds: Holds,
 }
 
-/// Holds of files: the session, the file and the number of the request.
-pub type Holds = Vec<(SessionId, FileId, u64)>;
+/// Holds of files.
+pub type Holds = Vec<MovedHold>;
 
 /// Outcome of a server's check of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +106,13 @@ pub enum Seen {
     Free,
     /// The name is of this file: its inode, and what moves in exchange.
     Replaces(Box<Inode>, Option<Box<Moving>>),
-    /// The directory is closed. Whether other servers may have names of it, by its home.
-    Closed(bool),
+    /// The directory is closed.
+    Closed {
+        /// Whether other servers may have names of it, by its home.
+        is_split: bool,
+        /// The number of servers that this one knows of: it has handed names to no others.
+        servers: u32,
+    },
     /// The inode at its home, and why a directory cannot be moved to another one.
     Inode(Box<Inode>, Option<i32>),
 }
@@ -188,7 +193,8 @@ impl Part {
             Part::Close(id) => {
                 tablet.check_vanishing(*id)?;
                 let is_split = tablet.range().is_split(*id);
-                Ok(Checked::one(Seen::Closed(is_split), Effect::Vanish(*id)))
+                let servers = server.layout.server_count();
+                Ok(Checked::one(Seen::Closed { is_split, servers }, Effect::Vanish(*id)))
             }
             Part::Moves => Ok(Checked::new(Seen::Nothing)),
             Part::Gather { moving, names } => {

@@ -37,7 +37,12 @@ impl Server {
                 Ok(IntentReply::Verdict(self.verdict(intent, *participant, *preparation)))
             }
             IntentStep::Commit(preparation) => {
-                self.finish(intent, *preparation, true).map(IntentReply::Ended)
+                let has_ended = self.finish(intent, *preparation, true)?;
+                let notices = self.tablet.notices();
+                Ok(match notices.is_empty() {
+                    true => IntentReply::Ended(has_ended),
+                    false => IntentReply::Freed(has_ended, notices),
+                })
             }
             IntentStep::Abort => {
                 let preparation = self.state.read().intents.preparations.of(intent);

@@ -11,7 +11,7 @@ use canopy_namespace::{Effect, FileId, Inode, OwnedName, Reply};
 use canopy_partition::{Age, IntentId, Preparation, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time until something is tried again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
@@ -23,17 +23,20 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Waits of a change, each longer than the one before.
 pub(crate) struct Waits {
     next: Duration,
-    since: Instant,
+    /// The moment of the first one.
+    since: Option<Duration>,
 }
 
 impl Waits {
     pub(crate) fn new() -> Self {
-        Waits { next: PAUSE_MIN, since: Instant::now() }
+        Waits { next: PAUSE_MIN, since: None }
     }
 
     /// Fails if the change has waited for too long.
-    pub(crate) fn check(&self, intent: IntentId) -> Result<()> {
-        match self.since.elapsed() >= WAIT_MAX {
+    pub(crate) fn check(&mut self, server: &Server, intent: IntentId) -> Result<()> {
+        let now = server.now();
+        let since = *self.since.get_or_insert(now);
+        match now.saturating_sub(since) >= WAIT_MAX {
             true => Err(Error::InDoubt(intent)),
             false => Ok(()),
         }
@@ -42,7 +45,7 @@ impl Waits {
     /// Waits until something may have ended. Fails if that has lasted too long: a server is dead, say,
     /// and what it has decided is not known.
     pub(crate) fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
-        self.check(intent)?;
+        self.check(server, intent)?;
         server.pause(self.next);
         self.next = (self.next * 2).min(PAUSE_MAX);
         Ok(())
@@ -238,18 +241,17 @@ impl<'a> Trial<'a> {
     ) -> std::result::Result<Seen, Stop> {
         let directory = name.directory;
         let hash = name.borrowed().hash();
-        let placement = self.server.layout.placement(directory)?;
         let mut waits = Waits::new();
         loop {
-            let partition = self.server.find(directory, hash);
-            match self.part(placement.server(partition), part) {
-                Err(Stop::Failed(Error::Elsewhere { histories, .. })) => {
+            let known = self.server.find(directory, hash)?;
+            match self.part(known.1, part) {
+                Err(Stop::Failed(Error::Elsewhere { partitions, .. })) => {
                     self.count -= u64::from(self.count > 0);
-                    self.server.learn(directory, histories);
+                    self.server.learn(directory, partitions);
                 }
                 outcome => return outcome,
             }
-            if self.server.find(directory, hash) == partition {
+            if self.server.find(directory, hash)? == known {
                 // It is about to hold the name, or there is no such directory.
                 if !self.peek(directory)?.is_directory() {
                     return Err(canopy_namespace::Error::from(Errno::NOTDIR).into());
@@ -384,7 +386,15 @@ impl Server {
         preparation: Preparation,
     ) -> Result<()> {
         let reply = self.send(peers, participant, intent, IntentStep::Commit(preparation))?;
-        if reply != IntentReply::Ended(true) {
+        let has_ended = match reply {
+            IntentReply::Ended(has_ended) => has_ended,
+            IntentReply::Freed(has_ended, notices) => {
+                self.quotas.relay(participant, notices);
+                has_ended
+            }
+            _ => false,
+        };
+        if !has_ended {
             return Ok(());
         }
         let is_new = self.state.write().intents.decisions.confirm(intent, participant, preparation);

@@ -170,6 +170,14 @@ impl Member {
         }
     }
 
+    /// Returns the newest version of the map that a process is known to have carried out.
+    pub(super) fn carried_out(&self, process: ProcessId) -> u64 {
+        match process == self.me {
+            true => self.lease.carried_out,
+            false => self.observations.applied().get(&process).copied().unwrap_or(0),
+        }
+    }
+
     /// Returns whether this process is in the newest map that it knows.
     pub(super) fn is_inside(&self) -> bool {
         self.map.processes.contains_key(&self.me)

@@ -46,7 +46,7 @@ pub use map::{
     SERVERS_MAX,
 };
 pub use maps::newest_map;
-pub use outside::{add_servers, drain, survey};
+pub use outside::{add_servers, drain, is_stopped, survey};
 
 use self::leases::Timing;
 use self::member::{End, Member};
@@ -107,6 +107,9 @@ pub struct ProcessStatus {
     pub servers: Vec<ServerId>,
     /// Time since its lease was renewed; nothing if no renewal was found.
     pub renewed: Option<Duration>,
+    /// The newest version of the map that it has carried out: it runs no server that the version does not
+    /// give it.
+    pub carried_out: u64,
 }
 
 /// The membership of this process, which two threads keep up. If it is dropped without
@@ -232,6 +235,7 @@ impl Membership {
                 state: one.state,
                 servers: map.servers_of(*process).collect(),
                 renewed: member.found(*process).map(|at| now.saturating_sub(at)),
+                carried_out: member.carried_out(*process),
             });
             statuses.collect()
         })

@@ -12,6 +12,15 @@ use std::time::Duration;
 /// Changes that others precede so many times are given up.
 const ATTEMPTS: u32 = 100;
 
+/// The longest lease that a process may have.
+const LEASE_MAX: Duration = Duration::from_secs(60);
+
+/// A process that has not renewed for the time of so many renewals, two leases, has ended.
+const QUIET_RENEWALS: u32 = 6;
+
+/// A process that has renewed within this time may live, however short its lease.
+const QUIET_MIN: Duration = Duration::from_secs(2);
+
 /// Pause after an attempt that failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -37,10 +46,37 @@ pub fn survey(
         address: one.address.clone(),
         state: one.state,
         servers: map.servers_of(*process).collect(),
+        carried_out: newest.get(process).map_or(0, |renewal| renewal.applied),
         renewed: newest.get(process).and_then(|renewal| age(storage, *renewal, now_ms)),
     };
     let statuses = map.processes.iter().map(status).collect();
     Ok(Some((map, statuses)))
+}
+
+/// Returns whether no process of a cluster lives, as far as that can be known from outside: a process
+/// renews its lease in time, and its last renewals show in which. By the clocks of this machine and
+/// of the processes' machines.
+///
+/// # Errors
+///
+/// Fails as storage does.
+pub fn is_stopped(environment: &Environment) -> Result<bool, MembershipError> {
+    let storage = &*environment.storage;
+    let Some(map) = newest_map(storage, 0)? else { return Ok(true) };
+    let mut renewals = BTreeMap::<ProcessId, Vec<Renewal>>::new();
+    for renewal in storage.list(PREFIX, "")?.iter().filter_map(|one| Renewal::parse(&one.name)) {
+        renewals.entry(renewal.process).or_default().push(renewal);
+    }
+    let now_ms = environment.clock.now_ms();
+    let lives = |process: &ProcessId| {
+        let all = renewals.get(process).into_iter().flatten();
+        let mut ages = Vec::from_iter(all.filter_map(|one| age(storage, *one, now_ms)));
+        ages.sort_unstable();
+        let between = ages.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
+        let longest = between.map_or(LEASE_MAX, |between| between * QUIET_RENEWALS);
+        ages.first().is_some_and(|age| *age < longest.clamp(QUIET_MIN, 2 * LEASE_MAX))
+    };
+    Ok(!map.processes.keys().any(lives))
 }
 
 /// Returns the age of a renewal, which may be removed meanwhile.

@@ -238,7 +238,7 @@ impl Process {
         record: &Record,
         work: impl Fn(TableId, u64) -> Result<()> + Sync,
     ) -> Result<()> {
-        let tables = self.layout().tables.iter().copied().zip(record.checkpoints.iter().copied());
+        let tables = self.layout().tables().into_iter().zip(record.checkpoints.iter().copied());
         let tables = Vec::from_iter(tables);
         each_at_once(&tables, true, |(table, checkpoint)| work(*table, *checkpoint)).map(drop)
     }

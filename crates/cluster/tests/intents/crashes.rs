@@ -237,6 +237,7 @@ fn explore(cases: std::ops::Range<usize>) {
             for fate in [Fate::Lost, Fate::ReplyLost].into_iter().chain(victims) {
                 run(&net, case, at, fate, Some(&after));
             }
+            net.assert_sound();
         }
     }
 }

@@ -90,6 +90,7 @@ fn a_file_moves_with_everything() {
     fails(rename(&client, (here, "a"), (there, "none"), RenameMode::Exchange), Errno::NOENT);
     fails(rename(&client, (here, "a"), (FileId(1 << 40), "c"), RenameMode::Replace), Errno::NOENT);
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -110,6 +111,7 @@ fn files_replace_and_exchange() {
     goes(&client, one);
     assert_eq!(list(&client, here).len() + list(&client, there).len(), 1);
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -141,6 +143,7 @@ fn links_are_counted() {
             }
         }
         net.settle();
+        net.assert_sound();
     }
 }
 
@@ -224,6 +227,7 @@ fn directories_get_other_names() {
     fails(link(&client, ids[0], (parent, "link")), Errno::PERM);
     assert_eq!(lookup(&client, parent, "new1").unwrap().id, ids[0]);
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -268,6 +272,7 @@ fn directories_move_and_go() {
         }
     }
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -290,6 +295,7 @@ fn a_directory_with_many_partitions_goes() {
         assert!(late.is_err() && lookup(&client, made.id, name).is_none());
     }
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -321,4 +327,5 @@ fn a_held_file_stays_wherever_it_goes() {
         goes(&client, id);
     }
     net.settle();
+    net.assert_sound();
 }

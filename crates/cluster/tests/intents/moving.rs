@@ -45,6 +45,7 @@ fn a_partition_with_a_locked_name_stays() {
     assert!(lookup(&client, at[1], &name).is_some());
     assert_eq!(list(&net.client(), at[1]).len(), 21);
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -85,5 +86,6 @@ fn a_rename_waits_for_the_end_of_a_hand_over() {
         assert!(lookup(&client, at[0], "a").is_none());
         assert_eq!(list(&client, at[1]).len(), 21);
         net.settle();
+        net.assert_sound();
     }
 }

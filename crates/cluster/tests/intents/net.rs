@@ -136,6 +136,15 @@ impl Net {
         }
     }
 
+    /// Checks all records of all servers, which live.
+    pub fn assert_sound(&self) {
+        let line = Line(self.own.clone());
+        let storage = &*self.environment.storage;
+        let faults = canopy_cluster::check::check(&line, storage, &|_| {}).unwrap();
+        let faults = Vec::from_iter(faults.iter().map(ToString::to_string));
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+
     /// Returns a client that knows nothing, and does not try again where a server is dead.
     pub fn client(&self) -> Client {
         static NEXT: AtomicU64 = AtomicU64::new(1);

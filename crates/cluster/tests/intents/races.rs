@@ -87,6 +87,7 @@ fn a_name_that_is_replaced_always_exists() {
         }
     });
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -116,6 +117,7 @@ fn a_file_that_moves_is_never_nowhere() {
         });
     }
     net.settle();
+    net.assert_sound();
 }
 
 fn found(client: &Client, id: FileId) -> FileId {
@@ -324,6 +326,7 @@ fn directories_never_get_into_each_other() {
         }
     }
     net.settle();
+    net.assert_sound();
 }
 
 #[test]
@@ -359,4 +362,5 @@ fn nothing_is_created_in_what_was_removed() {
         }
     }
     net.settle();
+    net.assert_sound();
 }

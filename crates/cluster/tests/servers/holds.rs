@@ -20,7 +20,7 @@ fn inode_of(reply: Reply) -> FileId {
     }
 }
 
-fn create_held(client: &Client, name: &str, kind: u32) -> FileId {
+pub fn create_held(client: &Client, name: &str, kind: u32) -> FileId {
     let new = Cow::Owned(New { mode: kind | 0o755, ..New::default() });
     let name = EntryName::new(ROOT, name.as_bytes());
     let create = Operation::Change(Change::Create { name, new, holds: true });
@@ -33,7 +33,7 @@ fn create_nameless(client: &Client, directory: FileId) -> FileId {
     inode_of(execute(client, &create).unwrap())
 }
 
-fn hold(client: &Client, name: &str) -> Result<FileId, Error> {
+pub fn hold(client: &Client, name: &str) -> Result<FileId, Error> {
     let name = EntryName::new(ROOT, name.as_bytes());
     execute(client, &Operation::Hold(Hold::Name(name))).map(inode_of)
 }
@@ -55,7 +55,7 @@ fn is_there(site: &Arc<Site>, id: FileId) -> bool {
 }
 
 /// Opens a site, and lets the time pass in which nothing without a name goes.
-fn open(servers: u32) -> Arc<Site> {
+pub fn open(servers: u32) -> Arc<Site> {
     let site = Site::open(servers);
     site.pass(3);
     site

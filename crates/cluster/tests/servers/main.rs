@@ -1,7 +1,10 @@
 //! Servers of one process, with a table each in one storage.
 
+mod checking;
 mod directories;
+mod growing;
 mod holds;
+mod locks;
 mod network;
 mod partitions;
 mod place;

@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn start(environment: &Environment) -> Node {
+pub fn start(environment: &Environment) -> Node {
     let settings = NodeSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
+        advertise: None,
         security: ServerSecurity::default(),
         to_others: ClientSecurity::default(),
         lease: Some(Duration::from_millis(300)),

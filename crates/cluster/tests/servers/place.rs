@@ -53,6 +53,10 @@ impl Cluster {
         *self.process.write() = Some(process);
     }
 
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     pub fn kill(&self) {
         *self.process.write() = None;
     }
@@ -165,6 +169,14 @@ pub fn check(
 ) {
     find(cluster, client, directory, files);
     assert!(cluster.process().is_at_rest().unwrap());
+    assert_sound(&**cluster, cluster.environment());
+}
+
+/// Checks all records of all servers.
+pub fn assert_sound(peers: &dyn Peers, environment: &Environment) {
+    let faults = canopy_cluster::check::check(peers, &*environment.storage, &|_| {}).unwrap();
+    let faults = Vec::from_iter(faults.iter().map(ToString::to_string));
+    assert!(faults.is_empty(), "{faults:#?}");
 }
 
 /// Finds these files, and no others, by a client that knows nothing and by one with a stale map.

@@ -116,6 +116,8 @@ impl Site {
             sum.sessions += counts.sessions;
             sum.changes += counts.changes;
             sum.holds += counts.holds;
+            sum.locks += counts.locks;
+            sum.waiting_locks += counts.waiting_locks;
         }
         sum
     }
@@ -139,14 +141,19 @@ impl Peers for Site {
         request: &Request<'_>,
     ) -> Result<Response, Error> {
         let loss = self.losses.lock().pop_front().flatten();
-        // A change is durable before its reply.
+        let lost = || Err(Error::Unreachable { server, why: "a test says so".into() });
         let execute = || self.process().ask(server, sender, request);
+        // A change is durable before its reply, and nobody answers who has been replaced.
         let ask = || {
-            let reply = execute();
-            self.process().sync_server(server).unwrap();
+            let process = self.process();
+            let reply = process.ask(server, sender, request);
+            let synced = process.sync_server(server);
+            if !Arc::ptr_eq(&process, &self.process()) {
+                return lost();
+            }
+            synced.unwrap();
             reply
         };
-        let lost = || Err(Error::Unreachable { server, why: "a test says so".into() });
         match loss {
             None => ask(),
             Some(Loss::Request) => lost(),

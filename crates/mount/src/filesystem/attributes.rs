@@ -13,6 +13,7 @@ use canopy_namespace::{Execute, FileId, LABEL, NAME_BYTES_MAX, SetAttributes, Se
 use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 const SETGID: u32 = 0o2000;
 const XATTR_CREATE: i32 = 1;
@@ -164,9 +165,10 @@ impl Filesystem {
             if !asking(request).is_ok_and(|who| quotas::may_set(name, &who)) {
                 return reply.error(Errno::EPERM);
             }
-            let (namespace, value) = (self.namespace.clone(), value.to_vec());
+            let (by, value) = (self.by(request), value.to_vec());
             return self.queries.run(request.uid(), move |_, _| {
-                empty(reply, real(node).and_then(|id| quotas::set(&*namespace, id, &value)));
+                let set = |by: Arc<dyn Execute>| quotas::set(&*by, real(node)?, &value);
+                empty(reply, by.and_then(set));
             });
         }
         let how = match flags {
@@ -229,9 +231,9 @@ impl Filesystem {
             && quotas::is_quota(name)
         {
             let who = asking(request);
-            let (namespace, name) = (self.namespace.clone(), name.to_vec());
+            let (by, name) = (self.by(request), name.to_vec());
             return self.queries.run(request.uid(), move |_, _| {
-                match who.and_then(|who| quotas::get(&*namespace, id, &name, &who)) {
+                match who.and_then(|who| quotas::get(&*by?, id, &name, &who)) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
                 }

@@ -1,5 +1,6 @@
 //! Contents of files: opening, reading, writing and changing the space that they take.
 
+use super::locks::free_all;
 use super::names::free;
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::By;
@@ -8,7 +9,7 @@ use crate::handles::PASSED_THROUGH;
 use crate::node::{Node, Shown};
 use canopy_events::LimitedEvents;
 use canopy_model::{Credentials, Wanted};
-use canopy_namespace::operation::{Access, Caller, Operation};
+use canopy_namespace::operation::{Access, Caller, LockKind, LockOwner, Operation};
 use canopy_namespace::{EntryName, Error, Execute, Extent, FileId, New, Privileges};
 use fuser::{
     Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -37,7 +38,12 @@ pub(super) struct FilePart {
 
 impl Filesystem {
     /// Does something with contents: by another thread if it may have to wait for storage.
-    fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&dyn Execute) + Send + 'static) {
+    pub(super) fn transfer(
+        &self,
+        uid: u32,
+        is_here: bool,
+        work: impl FnOnce(&dyn Execute) + Send + 'static,
+    ) {
         match &self.transfers {
             Some(transfers) if !is_here => {
                 let namespace = self.namespace.clone();
@@ -167,14 +173,19 @@ impl Filesystem {
         if backing.is_none() && !is_due && self.believes.is_none() {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        let handle = if backing.is_some() { PASSED_THROUGH } else { FileHandle(0) };
+        let handle = if backing.is_some() { PASSED_THROUGH } else { self.new_handle() };
         Ok((handle, flags, backing))
     }
 
+    /// Returns the handle of a file that is opened. Where servers keep locks, each has its own.
+    fn new_handle(&self) -> FileHandle {
+        self.locks.as_ref().map_or(FileHandle(0), |locks| locks.handle())
+    }
+
     /// Returns how the kernel opens a file. It is to say when a program closes one that others may
-    /// read then.
+    /// read then, or that it may have locked.
     fn open_flags(&self, writes: bool) -> FopenFlags {
-        match self.believes.is_some() && writes {
+        match self.believes.is_some() && writes || self.locks.is_some() {
             true => FopenFlags::empty(),
             false => FopenFlags::FOPEN_NOFLUSH,
         }
@@ -203,7 +214,7 @@ impl Filesystem {
                 &ttl.of(&inode),
                 &attributes(&Shown::file(inode)),
                 GENERATION,
-                FileHandle(0),
+                self.new_handle(),
                 self.open_flags(true) | FopenFlags::FOPEN_KEEP_CACHE,
             ),
             Err(error) => reply.error(errno(&error)),
@@ -289,16 +300,26 @@ impl Filesystem {
         self.transfer(by.uid, false, move |namespace| write(namespace, &data, reply));
     }
 
-    /// Lets others see what a program wrote that closes a file.
-    pub(super) fn publish_file(&self, request: &Request, node: Node, reply: ReplyEmpty) {
+    /// Lets others see what a program wrote that closes a file, and frees its locks.
+    pub(super) fn publish_file(
+        &self,
+        request: &Request,
+        node: Node,
+        owner: fuser::LockOwner,
+        reply: ReplyEmpty,
+    ) {
         let Node::File(id) = node else { return reply.ok() };
-        if self.believes.is_none() {
+        if self.believes.is_none() && self.locks.is_none() {
             return reply.ok();
         }
         let events = self.events.clone();
-        self.transfer(request.uid(), false, move |namespace| match namespace.publish(id) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(logged_errno(&events, &error)),
+        let owner = LockOwner { kind: LockKind::Range, number: owner.0 };
+        self.transfer(request.uid(), false, move |namespace| {
+            let published = namespace.publish(id);
+            match published.and(free_all(namespace, id, [owner])) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(logged_errno(&events, &error)),
+            }
         });
     }
 
@@ -314,9 +335,11 @@ impl Filesystem {
             Node::File(id) => {
                 self.modes.close(id);
                 // Servers take what was written since it was published.
-                let is_here = self.believes.is_none();
+                let is_here = self.believes.is_none() && self.locks.is_none();
+                let owners = self.locks.as_ref().map(|locks| locks.close(handle));
                 self.transfer(request.uid(), is_here, move |namespace| {
-                    empty(reply, namespace.close(id));
+                    let freed = free_all(namespace, id, owners.unwrap_or_default());
+                    empty(reply, namespace.close(id).and(freed));
                 });
             }
             Node::Snapshot(_) | Node::Query(_) => {
@@ -397,7 +420,7 @@ fn logged_errno(events: &LimitedEvents, error: &Error) -> Errno {
 }
 
 /// Returns the file of a node that can be open as it is now.
-fn current(node: Node) -> Answer<FileId> {
+pub(super) fn current(node: Node) -> Answer<FileId> {
     match node {
         Node::File(id) => Ok(id),
         Node::Query(_) | Node::Snapshot(_) => Err(rustix::io::Errno::BADF.into()),

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::FileId;
 use crate::records::keys::{self, Space};
+use crate::records::range::TabletRange;
 use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction, Durability, Key, KeyRange};
 use std::sync::Arc;
@@ -58,7 +59,13 @@ impl Tablet {
             return Ok(true);
         }
         let names = KeyRange { start: Key { directory: 1, ..Key::default() }, ..keys::all_names() };
-        for range in [names, Space::Xattrs.range()] {
+        // Names of files may lie in other tables than all else that is theirs.
+        let apart: &[Space] = match self.range {
+            TabletRange::All => &[],
+            TabletRange::Part(_) => &[Space::Links, Space::Directories],
+        };
+        let apart = apart.iter().chain(&[Space::Xattrs]).map(|space| space.range());
+        for range in [names].into_iter().chain(apart) {
             let mut next = Some(range.start.clone());
             while let Some(start) = next {
                 if !goes_on() {
@@ -96,6 +103,11 @@ impl Tablet {
                 let entry =
                     configured.building.xattr_entry(key.name, record.value, FileId(key.hash));
                 entry.map_or(Ok(()), |entry| batch.put(entry.as_ref(), b""))?;
+            } else if !keys::is_name(key) {
+                let inode = Inode::decode(record.value)?;
+                for (_, name) in self.names(inode.id)? {
+                    self.build_name(&mut batch, &name, inode.clone())?;
+                }
             } else {
                 self.build_name(&mut batch, key.name, Inode::decode(record.value)?)?;
             }
@@ -112,6 +124,10 @@ impl Tablet {
             let linked = self.record(&Space::Links.of(inode.id, b""))?;
             let Some(linked) = linked else { return Ok(()) };
             inode = linked;
+        }
+        // A directory in several parts is found where its first partition is.
+        if inode.has(flag::ACCESS_HALF | flag::FURTHER) {
+            return Ok(());
         }
         for entry in self.configured().building.entries(&inode, name) {
             batch.put(entry.as_ref(), b"")?;

@@ -375,7 +375,7 @@ impl<'a> Check<'a> {
             let record = IdsRecord::decode(Some(value)).ok().flatten();
             self.id_end = record.as_ref().map_or(FileId::NONE, |record| record.end);
             self.own_blocks = record.and_then(|record| record.own_blocks());
-        } else if keys::is_entry(key) {
+        } else if keys::is_entry(key.as_ref()) {
             let sums = self.indexes.entry(key.directory).or_default();
             sums.1 = sums.1.wrapping_add(hash_of_entry(key));
         }

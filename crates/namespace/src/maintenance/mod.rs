@@ -3,6 +3,8 @@
 
 mod building;
 pub(crate) mod check;
+pub(crate) mod facts;
+pub(crate) mod mend;
 mod recovery;
 pub(crate) mod repair;
 pub(crate) mod salvage;

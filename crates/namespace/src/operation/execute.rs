@@ -3,8 +3,8 @@
 use super::reply::{Capacity, Reply, State};
 use super::tablet::{done, target};
 use super::{
-    Access, Administration, Caller, Change, FOUND_MAX, FileContents, Moment, OnQuotas, OnSnapshots,
-    Operation, Plan, Query, Read,
+    Access, Administration, Caller, Change, FOUND_MAX, FileContents, FileLocks, Moment, OnQuotas,
+    OnSnapshots, Operation, Plan, Query, Read,
 };
 use crate::error::{Error, Result};
 use crate::maintenance::check::Fault;
@@ -47,6 +47,11 @@ pub trait Execute: FileContents {
     /// Fails as `execute` does; with `ACCESS` or `PERM` where Linux does; with `PERM`, too, where an
     /// operation is not for users.
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Returns who keeps locks of programs, if it is not the kernel.
+    fn locks(&self) -> Option<&dyn FileLocks> {
+        None
+    }
 
     /// Passes the entries of a directory behind a cookie, 0 for all, to `tell`, until it returns
     /// false. A client of servers asks for them by parts, as `list_by_parts` does.

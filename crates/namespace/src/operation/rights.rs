@@ -79,7 +79,11 @@ impl Operation<'_> {
     }
 
     /// Returns an error unless a caller may ask for this, as far as no record decides.
-    pub(super) fn check_caller(&self, caller: Caller<'_>) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Fails with `PERM`.
+    pub fn check_caller(&self, caller: Caller<'_>) -> Result<()> {
         let Some(who) = caller.user().filter(|who| !who.is_root()) else { return Ok(()) };
         let may = match self.needs() {
             Needs::Nothing | Needs::Handle | Needs::Permissions => true,
@@ -249,7 +253,11 @@ impl Tablet {
     }
 
     /// Returns an error unless a caller may read a file: what was read may be noted then.
-    pub(super) fn check_reading(&self, caller: Caller<'_>, id: FileId) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Fails with `ACCESS`, and with `NOENT` if there is no such file.
+    pub fn check_reading(&self, caller: Caller<'_>, id: FileId) -> Result<()> {
         self.check_early(caller, id, |check, inode| match inode.file_type() {
             file_type::SYMLINK => Ok(()),
             _ => check.require(inode, Wanted::READ),

@@ -145,7 +145,8 @@ impl Tablet {
             Err(Error::Posix(Errno::NOENT)) => return Ok(None),
             located => located?,
         };
-        let is_held = !keys::is_name(&key) || self.range.has_name(FileId(key.directory), key.hash);
+        let is_held =
+            !keys::is_name(key.as_ref()) || self.range.has_name(FileId(key.directory), key.hash);
         Ok(is_held.then_some((key, inode)))
     }
 

@@ -1,9 +1,10 @@
 //! Usage and limits of all accounts, in memory, and the changes of usage by transactions.
 
+use super::shares::{Shares, Shortage, check_shortages};
 use super::{Account, BLOCK_BYTES, Limits, Usage};
 use crate::error::{Error, Result};
 use crate::records::executed::ChangeId;
-use crate::records::inode::Inode;
+use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, Space};
 use canopy_store::{Batch, Direction, Durability, Table};
 use parking_lot::Mutex;
@@ -44,7 +45,18 @@ impl Sums {
         all.iter().for_each(|(account, by)| self.change_account(*account, *by));
     }
 
+    /// Returns the change of an account.
+    fn of(&self, account: Account) -> [i64; 2] {
+        let found = self.0.iter().find(|(one, _)| *one == account);
+        found.map_or([0; 2], |(_, by)| by.map(|by| by as i64))
+    }
+
+    /// Changes the sums of an inode's accounts. Records that lead to an inode elsewhere, and those of
+    /// further partitions of a directory, are not counted.
     fn change(&mut self, inode: &Inode, by: [u64; 2]) {
+        if inode.has(flag::LINKED | flag::ACCESS_HALF | flag::FURTHER) {
+            return;
+        }
         Account::of(inode).for_each(|account| self.change_account(account, by));
     }
 
@@ -65,6 +77,8 @@ fn added(one: [u64; 2], other: [u64; 2]) -> [u64; 2] {
 pub(crate) struct Transaction {
     batch: Batch,
     pub(crate) sums: Sums,
+    /// Usage that leaves for other tables, less that which arrives. It is in `sums`, too.
+    pub(crate) moved: Sums,
     /// Whether it fails if it would pass a limit.
     pub(crate) is_bound: bool,
     /// Whether it frees space: where storage is full, there is room for it.
@@ -81,6 +95,28 @@ impl Transaction {
     /// Returns a change that frees space.
     pub(crate) fn freeing() -> Self {
         Transaction { frees: true, ..Transaction::default() }
+    }
+
+    /// Counts a file that arrives from another table, if usage is counted.
+    pub(crate) fn arrives(&mut self, inode: &Inode, counts: bool) {
+        if counts {
+            self.sums.add(inode);
+        }
+        self.moved.subtract(inode);
+    }
+
+    /// Counts a file that leaves for another table, if usage is counted.
+    pub(crate) fn leaves(&mut self, inode: &Inode, counts: bool) {
+        if counts {
+            self.sums.subtract(inode);
+        }
+        self.moved.add(inode);
+    }
+
+    fn shortage(&self, state: &State, account: Account, now_ns: i64) -> Option<Shortage> {
+        let (by, moved) = (self.sums.of(account), self.moved.of(account));
+        let needed = [0, 1].map(|kind| by[kind].wrapping_add(moved[kind]));
+        state.shortage(account, needed, now_ns)
     }
 }
 
@@ -118,6 +154,18 @@ pub(crate) struct Accounts {
     is_counting: AtomicBool,
     /// Whether there is any limit.
     has_limits: AtomicBool,
+    /// Whether authorities of accounts have to know something.
+    has_notices: AtomicBool,
+}
+
+/// Outcome of a change for accounts, which counts once the change is written.
+#[derive(Default)]
+pub(crate) struct Updated {
+    usage: Vec<(Account, Usage)>,
+    /// Notes of moves.
+    moved: Vec<(Account, [i64; 2])>,
+    /// Accounts that got less, of bytes and files.
+    freed: Vec<(Account, [bool; 2])>,
 }
 
 #[derive(Default)]
@@ -127,12 +175,13 @@ pub(super) struct State {
     pub(super) limits: HashMap<Account, Limits>,
     /// Bytes that files are about to take.
     pub(super) reserved: HashMap<Account, u64>,
+    pub(super) shares: Shares,
 }
 
 impl Accounts {
     /// Loads usage and limits from the table. Removes sums that an interrupted count left behind.
     pub(crate) fn open(table: &Table) -> Result<Self> {
-        let mut state = State::default();
+        let mut state = State { shares: Shares::open(table)?, ..State::default() };
         if table.get(keys::quotas().as_ref())?.is_some() {
             state.mode = Mode::On;
             let mut scan = table.scan(&Space::Usage.range(), Direction::Forward)?;
@@ -156,6 +205,7 @@ impl Accounts {
             batch.delete_range(&Space::Usage.range())?;
             table.write_freeing(&batch, Durability::Visible)?;
         }
+        state.notice_all();
         let accounts = Accounts { state: Mutex::new(state), ..Accounts::default() };
         accounts.note();
         Ok(accounts)
@@ -164,6 +214,7 @@ impl Accounts {
     /// Notes what others ask for without the lock.
     pub(super) fn note(&self) {
         let state = self.state.lock();
+        self.has_notices.store(state.has_notices(), Ordering::Release);
         self.is_counting.store(state.mode != Mode::Off, Ordering::Release);
         self.has_limits.store(!state.limits.is_empty(), Ordering::Release);
     }
@@ -171,6 +222,11 @@ impl Accounts {
     /// Returns whether changes have to say what they do to sums.
     pub(crate) fn counts(&self) -> bool {
         self.is_counting.load(Ordering::Acquire)
+    }
+
+    /// Returns whether authorities of accounts have to know something.
+    pub(super) fn has_notices(&self) -> bool {
+        self.has_notices.load(Ordering::Acquire)
     }
 
     /// Returns those of an inode's accounts whose bytes have a limit.
@@ -187,24 +243,24 @@ impl Accounts {
     }
 
     /// Adds to a change the sums that it leads to, and returns them. `EDQUOT` if it must not pass a
-    /// limit and would.
-    pub(crate) fn admit(
-        &self,
-        change: &mut Transaction,
-        now_ns: i64,
-    ) -> Result<Vec<(Account, Usage)>> {
-        if change.sums.0.is_empty() {
-            return Ok(Vec::new());
+    /// limit and would, and `Short` if a share does not suffice.
+    pub(crate) fn admit(&self, change: &mut Transaction, now_ns: i64) -> Result<Updated> {
+        let mut updated = Updated::default();
+        if change.sums.0.is_empty() && change.moved.0.is_empty() {
+            return Ok(updated);
         }
         let state = self.state.lock();
-        let mut updated = Vec::new();
+        let mut shortages = Vec::new();
         for (account, by) in &change.sums.0 {
-            if *by == [0, 0] {
+            // What arrives may be as much as what is removed.
+            let moved = change.moved.of(*account);
+            if *by == [0, 0] && moved == [0, 0] {
                 continue;
             }
             let before = state.usage.get(account).copied().unwrap_or_default();
             if change.is_bound {
                 state.check(*account, &before, *by, now_ns)?;
+                shortages.extend(change.shortage(&state, *account, now_ns));
             }
             let after = state.after(*account, before, *by, now_ns);
             if state.mode == Mode::On {
@@ -213,19 +269,27 @@ impl Accounts {
                     change.batch.delete(account.key(Space::Limits).as_ref())?;
                 }
             }
-            updated.push((*account, after));
+            updated.usage.push((*account, after));
+            let freed = [0, 1].map(|kind| (by[kind] as i64).wrapping_add(moved[kind]) < 0);
+            updated.freed.push((*account, freed));
+        }
+        check_shortages(shortages)?;
+        for (account, by) in change.moved.0.iter().filter(|(_, by)| *by != [0, 0]) {
+            let moved = state.put_moved(&mut change.batch, *account, by.map(|by| by as i64))?;
+            updated.moved.push((*account, moved));
         }
         Ok(updated)
     }
 
     /// Takes on sums that are on record.
-    pub(crate) fn adopt(&self, updated: Vec<(Account, Usage)>) {
-        if updated.is_empty() {
+    pub(crate) fn adopt(&self, updated: Updated) {
+        let Updated { usage, moved, freed } = updated;
+        if usage.is_empty() && moved.is_empty() {
             return;
         }
         let mut state = self.state.lock();
         let mut has_ended = false;
-        for (account, usage) in updated {
+        for (account, usage) in usage {
             if state.mode == Mode::On && state.has_ended(account, &usage) {
                 state.limits.remove(&account);
                 has_ended = true;
@@ -235,8 +299,11 @@ impl Accounts {
                 false => state.usage.insert(account, usage),
             };
         }
+        moved.into_iter().for_each(|(account, moved)| state.adopt_moved(account, moved));
+        freed.into_iter().for_each(|(account, freed)| state.notice(account, freed));
+        let has_notices = state.has_notices();
         drop(state);
-        if has_ended {
+        if has_ended || has_notices {
             self.note();
         }
     }
@@ -253,6 +320,10 @@ pub(super) fn put_usage(batch: &mut Batch, account: Account, usage: &Usage) -> R
 }
 
 impl State {
+    pub(super) fn is_on(&self) -> bool {
+        self.mode == Mode::On
+    }
+
     /// Returns whether an account that uses so much now is a tree that has ended: its directory,
     /// which counts itself, is gone, and all that was moved out of it.
     fn has_ended(&self, account: Account, usage: &Usage) -> bool {

@@ -4,8 +4,9 @@ use super::accounts::{Mode, put_usage};
 use super::{Account, Limits, Quota, Sums, Usage};
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::records::inode::{Inode, flag};
+use crate::records::inode::Inode;
 use crate::records::keys::{self, FileId, Space};
+use crate::records::range::TabletRange;
 use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction, Durability, TableSnapshot};
 use std::collections::{BTreeMap, HashMap};
@@ -41,15 +42,7 @@ impl Namespace {
             return Ok(());
         }
         self.flush_pending()?;
-        let snapshot = {
-            let _writer = self.tablet.writer.lock();
-            self.tablet.count_changes(Mode::Counting);
-            self.tablet.table.snapshot()
-        };
-        let counted = count(&snapshot);
-        let _writer = self.tablet.writer.lock();
-        let outcome = counted.and_then(|counted| self.tablet.begin_with(&counted));
-        outcome.inspect_err(|_| self.tablet.count_changes(Mode::Off))
+        self.tablet.start_counting()
     }
 
     /// Returns whether usage is counted all the time: since there was a limit.
@@ -76,7 +69,7 @@ impl Namespace {
             return Ok(all.into_values().collect());
         }
         drop(state);
-        let counted = BTreeMap::from_iter(count(&self.tablet.table.snapshot())?);
+        let counted = self.tablet.count_once()?;
         let quota = |(account, [bytes, inodes]): (Account, [u64; 2])| {
             let usage = Usage { bytes, inodes, ..Usage::default() };
             Quota { account, usage, limits: Limits::default() }
@@ -111,6 +104,61 @@ impl Namespace {
 }
 
 impl Tablet {
+    /// Counts what there is, while others go on, unless that was done. Only one caller at a time.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn start_counting(&self) -> Result<()> {
+        if self.accounts.counts() {
+            return Ok(());
+        }
+        let (snapshot, range) = {
+            let _writer = self.writer.lock();
+            self.count_changes(Mode::Counting);
+            (self.table.snapshot(), self.range.frozen())
+        };
+        let counted = count(&snapshot, &range);
+        let _writer = self.writer.lock();
+        let outcome = counted.and_then(|counted| self.begin_with(&counted));
+        outcome.inspect_err(|_| self.count_changes(Mode::Off))
+    }
+
+    /// Ends counting, and all shares, for good. The sums are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn stop_counting(&self) -> Result<()> {
+        let _writer = self.writer.lock();
+        let mut batch = Batch::new();
+        batch.delete_range(&Space::Usage.range())?;
+        batch.delete(keys::quotas().as_ref())?;
+        let held = self.end_shares(&mut batch)?;
+        self.table.write_freeing(&batch, Durability::Durable)?;
+        self.accounts.state.lock().set_shares(held);
+        self.count_changes(Mode::Off);
+        Ok(())
+    }
+
+    /// Returns whether all usage is counted.
+    pub fn counts_usage(&self) -> bool {
+        self.accounts.state.lock().is_on()
+    }
+
+    /// Adds up what there is now: bytes and inodes by account.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn count_once(&self) -> Result<BTreeMap<Account, [u64; 2]>> {
+        let (snapshot, range) = {
+            let _writer = self.writer.lock();
+            (self.table.snapshot(), self.range.frozen())
+        };
+        Ok(count(&snapshot, &range)?.into_iter().collect())
+    }
+
     /// Puts the limits of an account on record, or takes them away if `is_none`. The caller has the
     /// lock of settings, and usage is counted.
     fn put_limits(&self, account: Account, limits: Limits, is_none: bool) -> Result<()> {
@@ -199,7 +247,7 @@ impl Tablet {
         let mode = self.accounts.state.lock().mode;
         match mode {
             Mode::On => {
-                let counted = count(&self.table.snapshot())?;
+                let counted = count(&self.table.snapshot(), &self.range.frozen())?;
                 self.accounts.state.lock().usage.clear();
                 self.begin_with(&counted)
             }
@@ -212,16 +260,20 @@ impl Tablet {
     }
 }
 
-/// Adds up what all inodes use: bytes and inodes by account.
-fn count(snapshot: &TableSnapshot) -> Result<HashMap<Account, [u64; 2]>> {
+/// Adds up what all inodes use: bytes and inodes by account. Names outside of the range arrive, or
+/// have left: their files count elsewhere.
+fn count(snapshot: &TableSnapshot, held: &TabletRange) -> Result<HashMap<Account, [u64; 2]>> {
     let mut all = HashMap::new();
-    for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
+    let apart = [Space::Links, Space::Orphans, Space::Directories].map(Space::range);
+    for range in [keys::all_names()].into_iter().chain(apart) {
         let mut scan = snapshot.scan(&range, Direction::Forward)?;
         while let Some(record) = scan.next()? {
-            let inode = Inode::decode(record.value)?;
-            if !inode.has(flag::LINKED) {
+            let key = record.key;
+            let is_held = !keys::is_in_directory(key.directory)
+                || held.has_name(FileId(key.directory), key.hash);
+            if is_held {
                 let mut sums = Sums::default();
-                sums.add(&inode);
+                sums.add(&Inode::decode(record.value)?);
                 sums.add_to(&mut all);
             }
         }

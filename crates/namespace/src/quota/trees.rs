@@ -8,6 +8,7 @@ use crate::namespace::Namespace;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
 use crate::records::listing::Listing;
+use crate::records::tablet::Tablet;
 use canopy_store::Direction;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -71,33 +72,16 @@ impl Namespace {
             }
         }
         let _setting = self.setting.lock();
-        let left = self.files_of(project)?;
+        let left = self.tablet.files_of(project)?;
         for id in &left {
             let outer = match self.tablet.first_name(*id)? {
                 Some((parent, _)) => self.tablet.inode(parent)?.project,
                 None => 0,
             };
-            self.set_project(*id, if outer == project { 0 } else { outer })?;
+            self.tablet.set_project(*id, if outer == project { 0 } else { outer })?;
         }
         self.put_limits(account, Limits::default())?;
         Ok(directory != FileId::NONE || !left.is_empty())
-    }
-
-    /// Returns all files that are counted to a tree, directories before their contents as far as
-    /// their numbers show.
-    fn files_of(&self, project: u32) -> Result<Vec<FileId>> {
-        let mut found = Vec::new();
-        for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
-            let mut scan = self.tablet.table.scan(&range, Direction::Forward)?;
-            while let Some(record) = scan.next()? {
-                let inode = Inode::decode(record.value)?;
-                if !inode.has(flag::LINKED) && inode.project == project {
-                    found.push(inode.id);
-                }
-            }
-        }
-        found.sort_unstable();
-        Ok(found)
     }
 
     /// Returns the number of the tree that a directory is the top of.
@@ -146,7 +130,7 @@ impl Namespace {
         };
         let mut directories = vec![top];
         while let Some(directory) = directories.pop() {
-            self.set_project(directory, project)?;
+            self.tablet.set_project(directory, project)?;
             let (mut listing, mut after) = (Listing::new(directory), 0);
             loop {
                 let mut some = Vec::with_capacity(STEP);
@@ -165,7 +149,7 @@ impl Namespace {
                 for (id, is_directory, is_other) in some {
                     match is_directory {
                         true if !others.contains(&id) => directories.push(id),
-                        false if is_other => self.set_project(id, project)?,
+                        false if is_other => self.tablet.set_project(id, project)?,
                         _ => {}
                     }
                 }
@@ -173,9 +157,39 @@ impl Namespace {
         }
         Ok(())
     }
+}
 
-    fn set_project(&self, id: FileId, project: u32) -> Result<()> {
-        let set = self.tablet.change_inode(id, |inode, _| {
+impl Tablet {
+    /// Returns all files that are counted to a tree, directories before their contents as far as
+    /// their numbers show.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn files_of(&self, project: u32) -> Result<Vec<FileId>> {
+        let mut found = Vec::new();
+        let apart = [Space::Links, Space::Orphans, Space::Directories].map(Space::range);
+        for range in [keys::all_names()].into_iter().chain(apart) {
+            let mut scan = self.table.scan(&range, Direction::Forward)?;
+            while let Some(record) = scan.next()? {
+                let inode = Inode::decode(record.value)?;
+                let is_elsewhere = inode.is_pointer() || inode.has(flag::FURTHER);
+                if !is_elsewhere && inode.project == project {
+                    found.push(inode.id);
+                }
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Counts a file that is here to a tree, or to none (0).
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does. A file that is gone is not an error.
+    pub fn set_project(&self, id: FileId, project: u32) -> Result<()> {
+        let set = self.change_inode(id, |inode, _| {
             // No time changes: the kernel may remember those that there were.
             inode.project = project;
             Ok(())

@@ -728,9 +728,8 @@ pub(crate) fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
 }
 
 /// Returns whether indexes have the inode that lies there: what has a name, so not the root either.
-fn is_indexed(place: &Key) -> bool {
-    ![Space::Orphans as u64, Space::Directories as u64].contains(&place.directory)
-        && *place != keys::root()
+pub(crate) fn is_indexed(place: &Key) -> bool {
+    place.directory != Space::Orphans as u64 && *place != keys::root()
 }
 
 /// Returns a mode without the bits that let others act as the owner or the group. Without the right

@@ -47,6 +47,12 @@ impl ReadView {
             }
             failed.is_none() && changed.len() <= most
         })?;
+        // Names of directories in several tables say little: the rest lies apart.
+        let mut halves = Vec::new();
+        is_known &= self.differences(before, &Space::Directories.range(), |key, _| {
+            halves.push(FileId(key.hash));
+            halves.len() <= most
+        })?;
         let mut linked = Vec::new();
         is_known &= self.differences(before, &Space::Links.range(), |key, _| {
             linked.push(FileId(key.hash));
@@ -55,8 +61,12 @@ impl ReadView {
         if let Some(error) = failed {
             return Err(error);
         }
-        if !is_known || changed.len() > most || linked.len() > most {
+        if !is_known || changed.len() > most || linked.len() > most || halves.len() > most {
             return Ok(None);
+        }
+        for id in halves {
+            changed.insert(id);
+            changed.extend(self.first_name(id)?.map(|(directory, _)| directory));
         }
         for id in linked {
             changed.extend(self.names(id)?.into_iter().map(|(directory, _)| directory));

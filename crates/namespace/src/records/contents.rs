@@ -17,7 +17,7 @@ use crate::quota::Transaction;
 use crate::records::change::{Privileges, SetAttributes, lower_mode};
 use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, flag};
-use crate::records::keys::{FileId, Space};
+use crate::records::keys::{self, FileId, Space};
 use crate::records::permissions::{Caller, Check};
 use crate::records::tablet::Tablet;
 use crate::records::xattrs::CAPABILITY;
@@ -397,6 +397,54 @@ impl Tablet {
         let mut batch = Transaction::freeing();
         batch.put(Space::Ended.numbered(session, b"").as_ref(), b"")?;
         Ok(self.table.write_freeing(&batch, Durability::Durable)?)
+    }
+
+    /// Returns sessions that have ended, in the order of their numbers: those above `after`, or from
+    /// the first one, and no more than this.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn ended_sessions(&self, after: Option<u64>, count_max: usize) -> Result<Vec<u64>> {
+        let mut range = Space::Ended.range();
+        if let Some(after) = after {
+            range.start = Space::Ended.numbered(after, b"").successor();
+        }
+        let mut scan = self.table.scan(&range, Direction::Forward)?;
+        let mut sessions = Vec::new();
+        while sessions.len() < count_max
+            && let Some(record) = scan.next()?
+        {
+            sessions.push(record.key.hash);
+        }
+        Ok(sessions)
+    }
+
+    /// Returns whether the table was added to others, and lacks notes that they have.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn is_new(&self) -> Result<bool> {
+        Ok(self.table.get(keys::new().as_ref())?.is_some())
+    }
+
+    /// Notes for good that these sessions have ended, and that the table has all notes that it needs
+    /// if `is_ready`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn adopt_ended(&self, sessions: &[u64], is_ready: bool) -> Result<()> {
+        let _writer = self.writer.lock();
+        let mut batch = Transaction::new();
+        for session in sessions {
+            batch.put(Space::Ended.numbered(*session, b"").as_ref(), b"")?;
+        }
+        if is_ready {
+            batch.delete(keys::new().as_ref())?;
+        }
+        Ok(self.table.write(&batch, Durability::Durable)?)
     }
 
     fn has_ended(&self, session: u64) -> Result<bool> {

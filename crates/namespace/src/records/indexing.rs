@@ -50,7 +50,8 @@ impl Tablet {
     }
 
     /// Adds to `batch` what indexes have of a name, and takes away what they had of the name
-    /// `before`. A file with several names keeps what another one has: `is_linked`.
+    /// `before`. A file with several names keeps what another one has: `is_linked`. A directory whose
+    /// content half lies apart is indexed there, with its name.
     pub(crate) fn index_name(
         &self,
         batch: &mut Batch,
@@ -61,7 +62,7 @@ impl Tablet {
     ) -> Result<()> {
         let configured = self.configured();
         let attributes = &configured.indexes.attributes;
-        if !attributes.iter().copied().any(is_of_names) {
+        if inode.has(flag::ACCESS_HALF) || !attributes.iter().copied().any(is_of_names) {
             return Ok(());
         }
         for attribute in attributes.iter().filter(|one| is_of_names(**one)) {

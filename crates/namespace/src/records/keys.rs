@@ -10,6 +10,9 @@
 //! 0                       0                       "quotas"              nothing: usage is counted
 //! 0                       0                       "restoring"           the snapshot whose objects
 //!                                                                       are being restored, u64
+//! 0                       0                       "new"                 nothing: the table was added to
+//!                                                                       others, and lacks their notes
+//!                                                                       of ended sessions
 //! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
 //!                                                                       one with several names
 //! SPACE | 1 LINKS         file id                 empty                 inode with several names
@@ -39,13 +42,15 @@
 //!                                                                       which had the chunk
 //! SPACE | 24 ENDED        session of a client     empty                 nothing: no record may get
 //!                                                                       one of its objects any more
+//! SPACE | 32 SHARES       kind and number         empty                 share of an account, and moves
+//! SPACE | 33 LEDGERS      kind and number         server u32, or empty  an authority's (`cluster`)
 //! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
 //! ```
 //!
 //! Numbers in keys are in big endian, so that they are in order. SPACE and INDEX are bits that no
 //! directory id has. The root has id 1 and the name "" in directory 0.
 
-use canopy_store::{Key, KeyRange, hash_of};
+use canopy_store::{Key, KeyRange, KeyRef, hash_of};
 use rustix::io::Errno;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -182,6 +187,8 @@ pub enum Space {
     Chunks = SPACE | 17,
     Garbage = SPACE | 18,
     Ended = SPACE | 24,
+    Shares = SPACE | 32,
+    Ledgers = SPACE | 33,
 }
 
 impl Space {
@@ -232,6 +239,11 @@ pub fn restoring() -> Key {
     Key { name: b"restoring".to_vec(), ..Key::default() }
 }
 
+/// Returns the key of the note that the table was added to others and is not ready for use.
+pub fn new() -> Key {
+    Key { name: b"new".to_vec(), ..Key::default() }
+}
+
 /// Reads a number.
 pub fn parse_number(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
@@ -279,8 +291,13 @@ pub fn name_in(directory: FileId, name: &[u8]) -> Key {
 }
 
 /// Returns whether a key is one of a name in a directory.
-pub(crate) fn is_name(key: &Key) -> bool {
-    (ROOT.0..SPACE).contains(&key.directory)
+pub(crate) fn is_name(key: KeyRef<'_>) -> bool {
+    is_in_directory(key.directory)
+}
+
+/// Returns whether the first part of a key is that of names in a directory.
+pub(crate) fn is_in_directory(first: u64) -> bool {
+    (ROOT.0..SPACE).contains(&first)
 }
 
 /// Returns the range of all names in a directory.
@@ -329,7 +346,7 @@ pub fn entry_id(name: &[u8]) -> Option<FileId> {
 }
 
 /// Returns whether a key is one of an index entry.
-pub fn is_entry(key: &Key) -> bool {
+pub fn is_entry(key: KeyRef<'_>) -> bool {
     key.directory & INDEX == INDEX
 }
 

@@ -11,6 +11,7 @@ use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId};
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
+use crate::records::view::ViewScan;
 use canopy_store::{Direction, Key, KeyRange, Scan};
 
 /// Bits of a hash that are not in cookies.
@@ -125,10 +126,10 @@ impl Listing {
 
     /// Calls `tell` with the entries behind a cookie, which `scan` reads and `newest` knows the
     /// inodes of, until it returns that it does not take one.
-    pub(crate) fn go_on(
+    pub(crate) fn go_on<'a>(
         &mut self,
         after: u64,
-        scan: impl FnOnce(&KeyRange) -> Result<Scan>,
+        scan: impl FnOnce(&KeyRange) -> Result<ViewScan<'a>>,
         newest: impl Fn(Inode) -> Result<Option<Inode>>,
         mut tell: impl FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
@@ -230,7 +231,7 @@ impl Tablet {
     ) -> Result<()> {
         let before = self.settlements();
         let directory = listing.directory;
-        let scan = |range: &KeyRange| self.scan_held(directory, range);
+        let scan = |range: &KeyRange| Ok(ViewScan::One(self.scan_held(directory, range)?));
         let newest = |mut inode: Inode| {
             if inode.has(flag::LINKED) {
                 // Its last name may have gone meanwhile.

@@ -13,6 +13,7 @@ pub(crate) mod executed;
 pub(crate) mod ids;
 pub(crate) mod indexing;
 pub mod inode;
+pub(crate) mod joined;
 pub mod keys;
 pub(crate) mod listing;
 pub(crate) mod making;

@@ -19,7 +19,7 @@ use crate::records::making;
 use crate::records::permissions::Caller;
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
-use canopy_store::{Direction, Durability, Key};
+use canopy_store::{Direction, Durability, Key, RecordRef};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -51,6 +51,15 @@ pub struct PartitionRecord {
     pub value: Option<Vec<u8>>,
 }
 
+/// Ranges of hashes of a directory that a tablet gets or loses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovedRanges {
+    /// Those that it did not hold.
+    pub arrived: Vec<RangeInclusive<u64>>,
+    /// Those that it holds no more.
+    pub left: Vec<RangeInclusive<u64>>,
+}
+
 /// The attributes of a directory that decide who may use it, as all its partitions have them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryHalf {
@@ -60,6 +69,8 @@ pub struct DirectoryHalf {
     pub acls: Vec<(Vec<u8>, Vec<u8>)>,
     /// Counts the changes. Newer attributes replace older ones.
     pub version: u64,
+    /// The version in which times were set. Otherwise each tablet has its own, and the newest count.
+    pub times: u64,
 }
 
 /// State of the attributes of a directory in one tablet.
@@ -69,6 +80,8 @@ pub struct HalfState {
     pub version: u64,
     /// Whether other tablets may have older ones.
     pub is_pending: bool,
+    /// The version in which times were set.
+    pub times: u64,
 }
 
 /// A directory that is to be made, and its name.
@@ -87,6 +100,9 @@ const BYTES_MAX: usize = 512 << 10;
 
 /// The number of a record that is not a partition's, but has a [`HalfState`].
 pub const HALF_STATE: u32 = u32::MAX;
+
+/// The number of a record that is not a partition's, but has the servers of a directory's partitions.
+pub const PLACEMENT: u32 = u32::MAX - 1;
 
 /// Spaces with records of a file that go where its name goes.
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
@@ -116,13 +132,7 @@ impl Tablet {
         let mut scan = self.table.scan(&Space::Partitions.range(), Direction::Forward)?;
         let mut records = Vec::new();
         while let Some(record) = scan.next()? {
-            let number = <[u8; 4]>::try_from(record.key.name);
-            let number = number.map_err(|_| Error::corrupt("the key of a partition"))?;
-            records.push(PartitionRecord {
-                directory: FileId(record.key.hash),
-                partition: u32::from_be_bytes(number),
-                value: Some(record.value.to_vec()),
-            });
+            records.push(partition_record(record)?);
         }
         Ok(records)
     }
@@ -140,7 +150,8 @@ impl Tablet {
     }
 
     /// Records the state of partitions for good. From then on the tablet holds the names of a
-    /// directory with hashes of these ranges, and no others.
+    /// directory with hashes of these ranges, and no others. `moved` are the ranges that it did not hold
+    /// before, and those that it holds no more: usage of their files moves along.
     ///
     /// # Errors
     ///
@@ -150,14 +161,40 @@ impl Tablet {
         records: &[PartitionRecord],
         directory: FileId,
         held: Vec<RangeInclusive<u64>>,
+        moved: &MovedRanges,
     ) -> Result<()> {
         let _writer = self.writer.lock();
         let mut batch = Transaction::new();
         put_records(&mut batch, records)?;
         self.count_directories(&mut batch, directory, &held)?;
-        self.table.write(&batch, Durability::Durable)?;
+        self.count_moved(&mut batch, directory, moved)?;
+        self.commit_as(batch, Durability::Durable)?;
         self.forget_pending(directory);
         self.range.set(directory, held);
+        Ok(())
+    }
+
+    /// Adds to `batch` the usage of files that arrive or leave with their names.
+    fn count_moved(
+        &self,
+        batch: &mut Transaction,
+        directory: FileId,
+        moved: &MovedRanges,
+    ) -> Result<()> {
+        let counts = self.accounts.counts();
+        for (ranges, arrives) in [(&moved.arrived, true), (&moved.left, false)] {
+            for hashes in ranges {
+                let names = names_with(directory, hashes);
+                let mut scan = self.table.scan(&names, Direction::Forward)?;
+                while let Some(record) = scan.next()? {
+                    let inode = Inode::decode(record.value)?;
+                    match arrives {
+                        true => batch.arrives(&inode, counts),
+                        false => batch.leaves(&inode, counts),
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
@@ -351,6 +388,25 @@ impl Tablet {
         Ok(count)
     }
 
+    /// Returns the number of names of all directories that the tablet holds. Reads all names.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn count_names(&self) -> Result<u64> {
+        let mut scan = self.table.scan(&keys::names_in_directories(), Direction::Forward)?;
+        let (mut count, mut last) = (0, (FileId::NONE, false));
+        while let Some(record) = scan.next()? {
+            let directory = FileId(record.key.directory);
+            if last.0 != directory {
+                last = (directory, self.range.is_split(directory));
+            }
+            let is_held = !last.1 || self.range.has_name(directory, record.key.hash);
+            count += u64::from(is_held);
+        }
+        Ok(count)
+    }
+
     /// Removes entries of a directory with hashes of a range, which is not held, and no more of them
     /// than this. Files stay where they went, with their objects. Returns whether none is left.
     ///
@@ -412,7 +468,7 @@ impl Tablet {
         Ok(NewDirectory {
             parent: name.directory,
             name: name.name.to_vec(),
-            half: DirectoryHalf { inode, acls: acls.collect(), version: 0 },
+            half: DirectoryHalf { inode, acls: acls.collect(), version: 0, times: 0 },
         })
     }
 
@@ -422,7 +478,7 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails with `NOSPC` if there is no room, and as the table does.
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table does.
     pub fn create_content_half(&self, new: &NewDirectory, attempt: &[u8]) -> Result<Inode> {
         if !new.half.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -435,28 +491,36 @@ impl Tablet {
         put_acls(&mut batch, inode.id, &new.half.acls)?;
         let name = EntryName::new(new.parent, &new.name);
         batch.put(name.found_key(inode.id).as_ref(), b"")?;
-        self.write_inode_uncounted(&mut batch, &content_half(inode.id), None, &inode)?;
+        batch.is_bound = inode.uid != 0;
+        self.write_inode(&mut batch, &content_half(inode.id), None, &inode)?;
+        self.index_name(&mut batch, &inode, None, Some(name.name), false)?;
         making::put_half(&mut batch, inode.id, attempt)?;
         // Before the name, which is in another log.
-        self.table.write(&batch, Durability::Durable)?;
+        self.commit_as(batch, Durability::Durable)?;
         Ok(inode)
     }
 
     /// Removes the content half of a directory that got no name. The caller has the writer's lock.
     pub(super) fn remove_content_half(&self, id: FileId) -> Result<()> {
         let mut batch = Transaction::freeing();
-        let names = self.names(id)?;
-        for (parent, name) in &names {
-            batch.delete(EntryName::new(*parent, name).found_key(id).as_ref())?;
+        let place = content_half(id);
+        let half = self.record(&place)?;
+        for (parent, name) in self.names(id)? {
+            let name = EntryName::new(parent, &name);
+            batch.delete(name.found_key(id).as_ref())?;
+            if let Some(half) = &half {
+                self.index_name(&mut batch, half, Some(name), None, false)?;
+            }
         }
         for name in self.xattr_names(id)? {
             batch.delete(Space::Xattrs.of(id, &name).as_ref())?;
         }
-        let place = content_half(id);
-        self.index_inode(&mut batch, self.record(&place)?.as_ref(), None)?;
-        batch.delete(place.as_ref())?;
+        match &half {
+            Some(half) => self.remove_record(&mut batch, &place, half)?,
+            None => batch.delete(place.as_ref())?,
+        }
         making::drop_half(&mut batch, id)?;
-        self.table.write_freeing(&batch, Durability::Visible)?;
+        self.commit(batch)?;
         self.forget_pending(id);
         Ok(())
     }
@@ -487,7 +551,7 @@ impl Tablet {
             Err(Error::Posix(Errno::NOENT)) => Ok(None),
             located => {
                 let (key, _) = located?;
-                Ok(keys::is_name(&key).then_some((FileId(key.directory), key.hash)))
+                Ok(keys::is_name(key.as_ref()).then_some((FileId(key.directory), key.hash)))
             }
         }
     }
@@ -506,7 +570,8 @@ impl Tablet {
                 acls.push((acl.as_bytes().to_vec(), value));
             }
         }
-        Ok(DirectoryHalf { inode, acls, version: self.half_state(id)?.version })
+        let HalfState { version, times, .. } = self.half_state(id)?;
+        Ok(DirectoryHalf { inode, acls, version, times })
     }
 
     /// Returns the state of the attributes of a directory that several tablets have.
@@ -545,7 +610,13 @@ impl Tablet {
         let id = half.inode.id;
         let place = content_half(id);
         let before = self.record(&place)?;
-        if before.is_some() && self.half_state(id)?.version >= half.version {
+        let state = self.half_state(id)?;
+        // The home has the newest ones. Attributes of version 0 never changed, but a table that was
+        // added has no root's.
+        let is_home = before.as_ref().is_some_and(|before| !before.has(flag::FURTHER));
+        let is_newer =
+            state.version > half.version || state.version == half.version && state.version > 0;
+        if is_home || before.is_some() && is_newer {
             return Ok(());
         }
         let flags = half.inode.flags & !flag::ACCESS_HALF | flag::FURTHER;
@@ -553,6 +624,9 @@ impl Tablet {
         if let Some(before) = &before {
             let mut newest = before.clone();
             self.overlay(&mut newest);
+            if half.times > state.times {
+                (newest.mtime_ns, newest.atime_ns) = (inode.mtime_ns, inode.atime_ns);
+            }
             inode = Inode {
                 nlink: before.nlink,
                 mtime_ns: newest.mtime_ns,
@@ -566,7 +640,8 @@ impl Tablet {
             batch.delete(Space::Xattrs.of(id, acl.as_bytes()).as_ref())?;
         }
         put_acls(&mut batch, id, &half.acls)?;
-        put_half_state(&mut batch, id, HalfState { version: half.version, is_pending: false })?;
+        let DirectoryHalf { version, times, .. } = *half;
+        put_half_state(&mut batch, id, HalfState { version, is_pending: false, times })?;
         self.write_inode_uncounted(&mut batch, &place, before.as_ref(), &inode)?;
         self.table.write(&batch, Durability::Durable)?;
         self.forget_pending(id);
@@ -578,7 +653,8 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails as [`create`](Self::create) does.
+    /// Fails as [`create`](Self::create) does, and with `AGAIN` if the parent was counted to another
+    /// tree since the directory was planned.
     pub fn create_access_half(
         &self,
         caller: Caller<'_>,
@@ -596,6 +672,9 @@ impl Tablet {
         if is_dots || self.table.get(name.key().as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        if parent.project != inode.project {
+            return Err(Errno::AGAIN.into());
+        }
         let half = Inode { flags: inode.flags | flag::ACCESS_HALF, ..inode.clone() };
         let mut batch = Transaction::new();
         self.add_new(&mut batch, name, &half, Vec::new())?;
@@ -612,7 +691,18 @@ impl Tablet {
     }
 }
 
-fn content_half(id: FileId) -> Key {
+/// Reads a record about a partition.
+pub(crate) fn partition_record(record: RecordRef<'_>) -> Result<PartitionRecord> {
+    let number = <[u8; 4]>::try_from(record.key.name);
+    let number = number.map_err(|_| Error::corrupt("the key of a partition"))?;
+    Ok(PartitionRecord {
+        directory: FileId(record.key.hash),
+        partition: u32::from_be_bytes(number),
+        value: Some(record.value.to_vec()),
+    })
+}
+
+pub(crate) fn content_half(id: FileId) -> Key {
     match id {
         ROOT => keys::root(),
         _ => Space::Directories.of(id, b""),

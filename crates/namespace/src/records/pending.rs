@@ -72,7 +72,11 @@ impl Tablet {
     }
 
     /// Puts what waits of one inode into its record.
-    pub(crate) fn flush_inode(&self, id: FileId) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table does.
+    pub fn flush_inode(&self, id: FileId) -> Result<()> {
         let _writer = self.writer.lock();
         let pending = self.pending.read().get(&id).cloned();
         self.flush_inodes(pending.as_slice())

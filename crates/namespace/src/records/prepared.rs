@@ -260,9 +260,14 @@ impl Making<'_> {
             }
             Effect::Renamed { id, from, to } => {
                 let now_ns = self.now_ns;
-                self.directory(*id, 0)?.ctime_ns = now_ns;
-                self.batch.delete(from.borrowed().found_key(*id).as_ref())?;
-                Ok(self.batch.put(to.borrowed().found_key(*id).as_ref(), b"")?)
+                let directory = self.directory(*id, 0)?;
+                directory.ctime_ns = now_ns;
+                let directory = directory.clone();
+                let (from, to) = (from.borrowed(), to.borrowed());
+                let (batch, tablet) = (&mut self.batch, self.tablet);
+                tablet.index_name(batch, &directory, Some(from), Some(to.name), false)?;
+                batch.delete(from.found_key(*id).as_ref())?;
+                Ok(batch.put(to.found_key(*id).as_ref(), b"")?)
             }
             Effect::Vanish(id) => self.vanish(*id),
             Effect::Whiteout(name, owner) => self.whiteout(name.borrowed(), *owner, writer),
@@ -379,7 +384,9 @@ impl Making<'_> {
             return Ok(batch.delete_range(&Space::Xattrs.range_of(id))?);
         }
         for (parent, name) in self.tablet.names(id)? {
-            batch.delete(EntryName::new(parent, &name).found_key(id).as_ref())?;
+            let name = EntryName::new(parent, &name);
+            batch.delete(name.found_key(id).as_ref())?;
+            self.tablet.index_name(batch, &before, Some(name), None, false)?;
         }
         let mut inode = before.clone();
         self.tablet.overlay(&mut inode);
@@ -402,15 +409,11 @@ impl Making<'_> {
     }
 
     fn count(&mut self, inode: &Inode) {
-        if self.tablet.accounts.counts() {
-            self.batch.sums.add(inode);
-        }
+        self.batch.arrives(inode, self.tablet.accounts.counts());
     }
 
     fn uncount(&mut self, inode: &Inode) {
-        if self.tablet.accounts.counts() {
-            self.batch.sums.subtract(inode);
-        }
+        self.batch.leaves(inode, self.tablet.accounts.counts());
     }
 
     fn commit(mut self) -> Result<()> {

@@ -81,6 +81,17 @@ impl TabletRange {
         }
     }
 
+    /// Returns the names that the tablet holds now, whatever it holds later.
+    pub(crate) fn frozen(&self) -> Self {
+        match self {
+            TabletRange::All => TabletRange::All,
+            TabletRange::Part(split) => {
+                let split = split.0.read().clone();
+                TabletRange::Part(SplitDirectories(RwLock::new(split)))
+            }
+        }
+    }
+
     /// Has the tablet hold names of a directory with hashes of these ranges from now on, and no
     /// others. A tablet with all names stays so.
     pub(crate) fn set(&self, directory: FileId, ranges: Vec<RangeInclusive<u64>>) {

@@ -207,11 +207,16 @@ impl Tablet {
 
     /// Writes a change, with the sums of quotas that it leads to. `EDQUOT` if it is bound and would
     /// pass a limit. The caller has the writer's lock.
-    pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
+    pub(crate) fn commit(&self, change: Transaction) -> Result<()> {
+        self.commit_as(change, Durability::Visible)
+    }
+
+    /// Like `commit`, with another durability.
+    pub(crate) fn commit_as(&self, mut change: Transaction, durability: Durability) -> Result<()> {
         let updated = self.accounts.admit(&mut change, self.now_ns())?;
         match change.frees {
-            true => self.table.write_freeing(&change, Durability::Visible)?,
-            false => self.table.write(&change, Durability::Visible)?,
+            true => self.table.write_freeing(&change, durability)?,
+            false => self.table.write(&change, durability)?,
         }
         if let Some(executed) = change.executed {
             self.executed.note(executed);

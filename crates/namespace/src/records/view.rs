@@ -1,18 +1,21 @@
 //! The records of a namespace as they were at one moment, for those who read and change nothing:
-//! of a namespace that this process has open, or of a checkpoint of its table.
+//! of a namespace that this process has open, or of checkpoints of its table or tables (`joined`).
 //!
 //! A namespace that another process has open is read at a checkpoint, once its memory is in files
 //! (`canopy ns find`, `canopy index ns:`). No lock is taken, so a long search stops nobody.
 
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
+use crate::records::attributes::Indexes;
 use crate::records::inode::{Inode, flag};
+use crate::records::joined::{Joined, JoinedScan};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::places::Places;
-use crate::records::tablet::{CACHE_BYTES, options};
+use crate::records::tablet::{CACHE_BYTES, Tablet, options};
 use crate::settings::{Configured, Settings, table_of};
 use canopy_store::{
-    Direction, Environment, Key, KeyRange, KeyRef, Reader, Scan, SstableCache, TableSnapshot,
+    Direction, Environment, Key, KeyRange, KeyRef, Reader, RecordRef, Scan, SstableCache, TableId,
+    TableSnapshot,
 };
 use std::sync::Arc;
 
@@ -34,6 +37,24 @@ pub struct ReadView {
 enum Records {
     Table(TableSnapshot),
     Checkpoint(Box<Reader>),
+    Tables(Box<Joined>),
+}
+
+/// Records of a range, in the order of keys; those of several tables in that order within each part.
+pub(crate) enum ViewScan<'a> {
+    One(Scan),
+    Joined(JoinedScan<'a>),
+}
+
+impl ViewScan<'_> {
+    /// Goes to the next record and returns it; none at the end.
+    #[allow(clippy::should_implement_trait)] // The record borrows from the scan.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
+        match self {
+            ViewScan::One(scan) => Ok(scan.next()?),
+            ViewScan::Joined(scan) => scan.next(),
+        }
+    }
 }
 
 impl Namespace {
@@ -44,9 +65,7 @@ impl Namespace {
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn view(&self) -> Result<ReadView> {
         self.flush_pending()?;
-        let manifest = self.table().manifest();
-        let runs: u64 = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
-        let bytes = runs + self.table().memtable_bytes() / 4;
+        let bytes = self.tablet.names_estimate() * RECORD_BYTES;
         let view = ReadView::new(Records::Table(self.table().snapshot()), bytes)?;
         Ok(ReadView { places: Some(self.tablet.places.clone()), ..view })
     }
@@ -66,6 +85,15 @@ impl Namespace {
     }
 }
 
+impl Tablet {
+    /// Returns about how many names the table has.
+    pub(crate) fn names_estimate(&self) -> u64 {
+        let manifest = self.table.manifest();
+        let runs: u64 = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
+        (runs + self.table.memtable_bytes() / 4) / RECORD_BYTES
+    }
+}
+
 impl ReadView {
     /// Returns what the table of the namespace in a storage has in SSTables, at a checkpoint or
     /// else now. Somebody else may have the namespace open.
@@ -82,6 +110,37 @@ impl ReadView {
         ReadView::new(Records::Checkpoint(Box::new(reader)), bytes)
     }
 
+    /// Returns the tables of a namespace, each with its records at a checkpoint.
+    pub(super) fn readers(
+        environment: &Environment,
+        tables: &[(TableId, u64)],
+    ) -> Result<Vec<(TableId, Box<Reader>)>> {
+        let cache = SstableCache::new(environment, CACHE_BYTES);
+        let open = |(table, checkpoint): &(TableId, u64)| {
+            let checkpoint = Some(*checkpoint);
+            let reader = Reader::open(environment, *table, checkpoint, &cache, &options())?;
+            Ok((*table, Box::new(reader)))
+        };
+        tables.iter().map(open).collect()
+    }
+
+    /// Returns the records of several tables. An index serves if all tables have it.
+    pub(super) fn of_joined(joined: Joined) -> Result<Self> {
+        let runs = joined.tables().flat_map(|reader| &reader.manifest().state.runs);
+        let bytes = runs.map(|run| run.size_bytes()).sum();
+        let settings = joined.tables().map(|reader| {
+            let settings = Settings::decode(reader.get(keys::settings().as_ref())?.as_deref())?;
+            settings.configured()
+        });
+        let settings = settings.collect::<Result<Vec<_>>>()?;
+        let mut view = ReadView::new(Records::Tables(Box::new(joined)), bytes)?;
+        if settings.iter().any(|one| one.ready != view.configured.ready) {
+            let ready = Indexes::default();
+            view.configured = Arc::new(Configured { ready, ..(*view.configured).clone() });
+        }
+        Ok(view)
+    }
+
     fn new(records: Records, bytes: u64) -> Result<Self> {
         let names_estimate = bytes / RECORD_BYTES;
         let mut view =
@@ -96,13 +155,15 @@ impl ReadView {
         Ok(match &self.records {
             Records::Table(snapshot) => snapshot.get(key)?,
             Records::Checkpoint(reader) => reader.get(key)?,
+            Records::Tables(joined) => joined.get(key)?,
         })
     }
 
-    pub(crate) fn scan(&self, range: &KeyRange) -> Result<Scan> {
+    pub(crate) fn scan(&self, range: &KeyRange) -> Result<ViewScan<'_>> {
         Ok(match &self.records {
-            Records::Table(snapshot) => snapshot.scan(range, Direction::Forward)?,
-            Records::Checkpoint(reader) => reader.scan(range, Direction::Forward)?,
+            Records::Table(snapshot) => ViewScan::One(snapshot.scan(range, Direction::Forward)?),
+            Records::Checkpoint(reader) => ViewScan::One(reader.scan(range, Direction::Forward)?),
+            Records::Tables(joined) => ViewScan::Joined(joined.scan(range)?),
         })
     }
 
@@ -118,17 +179,40 @@ impl ReadView {
             (Records::Checkpoint(before), Records::Checkpoint(now)) => {
                 Ok(now.differences(before, range, each)?)
             }
+            (Records::Tables(before), Records::Tables(now)) => now.differences(before, range, each),
             _ => Ok(false),
         }
     }
 
-    /// Returns whether SSTables have the same as at an older checkpoint for sure.
-    pub fn is_as_of(&self, before: &ReadView) -> bool {
-        match (&before.records, &self.records) {
-            (Records::Checkpoint(before), Records::Checkpoint(now)) => {
-                before.manifest().state.runs == now.manifest().state.runs
+    /// Returns whether SSTables have now what they had at this checkpoint, for sure.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` if a manifest is damaged.
+    pub fn is_current(&self, environment: &Environment) -> Result<bool> {
+        let is_same = |table: TableId, before: &Reader| -> Result<bool> {
+            let now = canopy_store::inspect(environment, table)?;
+            Ok(now.state.runs == before.manifest().state.runs)
+        };
+        match &self.records {
+            Records::Table(_) => Ok(false),
+            Records::Checkpoint(reader) => is_same(table_of(environment.storage.as_ref())?, reader),
+            Records::Tables(joined) => {
+                for (table, reader) in joined.readers() {
+                    if !is_same(*table, reader)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
             }
-            _ => false,
+        }
+    }
+
+    /// Returns directories with parts in several tables.
+    pub(crate) fn split_directories(&self) -> Vec<FileId> {
+        match &self.records {
+            Records::Tables(joined) => joined.split_directories(),
+            Records::Table(_) | Records::Checkpoint(_) => Vec::new(),
         }
     }
 
@@ -199,7 +283,8 @@ impl ReadView {
         }
         for (directory, name) in self.names(id)? {
             let key = keys::name_in(directory, &name);
-            let Some(found) = record(&key)? else { continue };
+            // A copy of an entry that has moved may leave a name of another file.
+            let Some(found) = record(&key)?.filter(|found| found.id == id) else { continue };
             if let Some(places) = self.places.as_ref().filter(|_| is_only(&found)) {
                 places.insert(id, key);
             }

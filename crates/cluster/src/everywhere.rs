@@ -1,0 +1,77 @@
+//! Requests that concern all servers: a client asks them at once.
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::message::{Request, Response};
+use canopy_namespace::Reply;
+use canopy_namespace::operation::{Administration, Caller, Operation};
+use canopy_partition::ServerId;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+/// Servers that are asked at once.
+const AT_ONCE: u32 = 32;
+
+impl Client {
+    /// Does something with each server, with several at once, until one fails.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error in the order of threads.
+    pub(crate) fn on_each_server(
+        &self,
+        work: impl Fn(ServerId) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let count = self.server_count();
+        let next = AtomicU32::new(0);
+        let run = || -> Result<()> {
+            loop {
+                let server = ServerId(next.fetch_add(1, Ordering::Relaxed));
+                if server.0 >= count {
+                    return Ok(());
+                }
+                if let Err(error) = work(server) {
+                    // The others end, too.
+                    next.store(count, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        };
+        if count == 1 {
+            return run();
+        }
+        thread::scope(|scope| {
+            let threads = Vec::from_iter((0..count.min(AT_ONCE)).map(|_| scope.spawn(run)));
+            let ended = threads.into_iter().map(|one| one.join().unwrap_or(Err(Error::Unfit)));
+            ended.fold(Ok(()), |all: Result<()>, one| all.and(one))
+        })
+    }
+
+    /// Sends a request to all servers, to several at once, and passes their replies on, in no order.
+    ///
+    /// # Errors
+    ///
+    /// Fails as a server and `take` do.
+    pub(crate) fn ask_all(
+        &self,
+        caller: Caller<'_>,
+        request: &Request<'_>,
+        take: impl Fn(ServerId, Response) -> Result<()> + Sync,
+    ) -> Result<()> {
+        self.on_each_server(|server| take(server, self.ask_patiently(caller, server, request)?))
+    }
+
+    /// Has all servers carry out what concerns the namespace as a whole.
+    pub(crate) fn administer(
+        &self,
+        caller: Caller<'_>,
+        administration: &Administration<'_>,
+    ) -> Result<Reply> {
+        let request = Request::Execute(Operation::Administration(administration.clone()));
+        self.ask_all(caller, &request, |_, response| match response {
+            Response::Reply(Reply::Done) => Ok(()),
+            _ => Err(Error::Unfit),
+        })?;
+        Ok(Reply::Done)
+    }
+}

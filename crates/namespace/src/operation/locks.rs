@@ -1,0 +1,119 @@
+//! Locks of programs on open files, by flock(2) and fcntl(2), for whoever keeps them elsewhere than
+//! in the kernel: a client of servers. Like contents, they are not operations: a lock changes no
+//! record.
+
+use crate::error::Result;
+use crate::records::keys::FileId;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The system call that locks belong to. Those of one kind do not conflict with those of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum LockKind {
+    /// Byte ranges, by fcntl(2).
+    Range,
+    /// Whole files, by flock(2).
+    Whole,
+}
+
+/// An owner of locks on a file: a process, or an open file description. Numbers are the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LockOwner {
+    /// The system call.
+    pub kind: LockKind,
+    /// The owner's number in the mount.
+    pub number: u64,
+}
+
+/// Access that a lock gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockMode {
+    /// Others may have shared locks, too.
+    Shared,
+    /// Others have none.
+    Exclusive,
+}
+
+/// Bytes of a file, with both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRange {
+    /// The first byte.
+    pub start: u64,
+    /// The last byte.
+    pub end: u64,
+}
+
+impl LockRange {
+    /// All bytes.
+    pub const ALL: LockRange = LockRange { start: 0, end: u64::MAX };
+
+    /// Returns whether two ranges have a byte in common.
+    pub fn overlaps(self, other: LockRange) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+}
+
+/// A lock that is held or wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLock {
+    /// The owner.
+    pub owner: LockOwner,
+    /// The access.
+    pub mode: LockMode,
+    /// The bytes.
+    pub range: LockRange,
+    /// The process that asked, for others who ask which one it was.
+    pub pid: u32,
+    /// The user whom it counts for.
+    pub uid: u32,
+}
+
+/// Outcome of an attempt to set a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOutcome {
+    /// It is set.
+    Set,
+    /// Another lock is in the way.
+    Refused,
+    /// Another lock is in the way, and this one waits for its turn.
+    Waits,
+}
+
+/// Sets locks on files that are held. Calls come from any number of threads.
+pub trait FileLocks: Send + Sync {
+    /// Returns a lock that keeps another one from being set; none if nothing does. The process of one
+    /// of another client is 0.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server of the file cannot be asked, and with `IO` if locks on it were lost.
+    fn test_lock(&self, id: FileId, wanted: &FileLock) -> Result<Option<FileLock>>;
+
+    /// Tries to set a lock, in place of what its owner has there. If it `waits`, it gets its turn
+    /// before those that come later: the caller tries again after [`await_lock`](Self::await_lock),
+    /// or calls [`cancel_lock`](Self::cancel_lock).
+    ///
+    /// # Errors
+    ///
+    /// Fails with `DEADLK` if the owner would wait for itself, with `NOLCK` if a limit is reached,
+    /// with `IO` if locks on the file were lost, and if the server cannot be asked.
+    fn set_lock(&self, id: FileId, wanted: &FileLock, waits: bool) -> Result<LockOutcome>;
+
+    /// Waits until it is the turn of a lock that waits, and not longer than `limit`. Returns whether
+    /// it may be. Each second another try is needed to keep the place.
+    fn await_lock(&self, id: FileId, wanted: &FileLock, limit: Duration) -> bool;
+
+    /// Has a lock wait no longer.
+    fn cancel_lock(&self, id: FileId, wanted: &FileLock);
+
+    /// Removes locks of an owner from a range, after what was written is where others see it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if what was written cannot be sent, if the server cannot be asked, and with `NOLCK` if
+    /// one lock would become two and a limit is reached.
+    fn unlock(&self, id: FileId, owner: LockOwner, range: LockRange) -> Result<()>;
+
+    /// Returns whether an owner may have locks on a file, or has lost some. Asks nobody.
+    fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool;
+}
