@@ -18,7 +18,7 @@ use canopy_namespace::operation::{
     Page, Query, Read, Target,
 };
 use canopy_namespace::{
-    Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
+    Block, Entry, EntryName, FileId, Found, Inode, ROOT, Reply, cookie_before, hash_after,
 };
 use canopy_partition::{PartitionId, ServerId};
 use parking_lot::Mutex;
@@ -684,7 +684,7 @@ impl Operations for Client {
     fn search(
         &self,
         query: &Query<'_>,
-        pace: Pace<'_>,
+        pace: canopy_namespace::Pace<'_>,
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> canopy_namespace::Result<()> {
         Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
