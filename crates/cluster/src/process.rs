@@ -337,7 +337,7 @@ impl Process {
         if server.has_notices()
             && (matches!(request, Request::OfServer(_)) || server.send_notices(self).is_err())
         {
-            self.tasks.add(Task::Notices(server.id));
+            self.tasks.add(Task::Limits(server.id));
         }
         let counts = Response::Share(ShareReply::Done(false));
         if let Request::OfServer(ServerRequest::Share(ShareStep::Count(true))) = request
@@ -446,11 +446,8 @@ impl Process {
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
             }
-            Task::Notices(server) => {
-                self.server(server).and_then(|server| server.send_notices(self)).map(|()| true)
-            }
-            Task::ReviewLimits(server) => {
-                self.server(server).and_then(|server| server.review(self)).map(|()| true)
+            Task::Limits(server) => {
+                self.server(server).and_then(|server| server.settle_limits(self)).map(|()| true)
             }
             Task::EndSnapshots(server) => self
                 .server(server)
@@ -529,11 +526,8 @@ impl Process {
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
             }
-            if server.has_notices() {
-                self.tasks.add(Task::Notices(id));
-            }
-            if server.has_reviews() {
-                self.tasks.add(Task::ReviewLimits(id));
+            if server.has_notices() || server.has_reviews() {
+                self.tasks.add(Task::Limits(id));
             }
             if asks && server.has_offers(None) {
                 self.tasks.add(Task::Offers(id));
