@@ -4,6 +4,7 @@
 //! Unlike the other programs, it is linked at a random address: it listens on a network.
 
 mod certificate;
+mod metrics;
 mod numbers;
 mod partitions;
 mod place;

@@ -7,7 +7,9 @@ use canopy::Outcome;
 use canopy::commands::cluster::{Partitions as Arguments, Spread};
 use canopy_cluster::membership::survey;
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Client, Patience, Peers, Remote, Request, Response, Sender, SessionId};
+use canopy_cluster::{
+    Client, Patience, Peers, Remote, Request, Response, Sender, SessionId, Wait,
+};
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_partition::{ServerId, SplitHistory};
@@ -154,7 +156,9 @@ fn connect(
     );
     let beside = place.certificate();
     let security = Security::new(place, certificate.or(beside.as_deref()))?;
-    Ok(Remote::connect(&addresses, security.of_client()?, PATIENCE)?)
+    // The user gets to know why the command takes long.
+    let observer = Arc::new(|wait: &Wait| canopy::message(wait));
+    Ok(Remote::connect_with(&addresses, security.of_client()?, PATIENCE, observer)?)
 }
 
 /// Finds a directory by its path in the namespace.

@@ -13,8 +13,10 @@ use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page,
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
+use canopy_partition::DirectoryMap;
 use rustix::io::Errno;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// An answer to a request that succeeded.
 pub(crate) struct Answered {
@@ -237,13 +239,25 @@ impl Server {
         Ok(changed?)
     }
 
-    /// Gives all servers that may have partitions of a directory its attributes.
+    /// Gives all servers with partitions of a directory its attributes. Each replies with the
+    /// partitions that it knows, and with the one that it is giving away, as the receiver may have got
+    /// older attributes. So all of them are found, whatever splits meanwhile: a partition that begins
+    /// to move after the reply takes the new attributes along.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
         let state = HalfState { version: half.version, is_pending: false };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
-        for server in self.layout.servers().filter(|server| *server != self.id) {
-            peers.ask(server, Sender::SERVER, &set)?.done()?;
+        let placement = self.layout.placement(id)?;
+        let (mut map, mut asked) = (DirectoryMap::default(), BTreeSet::from([self.id]));
+        self.known_partitions(id)?.into_iter().for_each(|history| map.learn(history));
+        loop {
+            let mut servers = map.partitions().map(|partition| placement.server(partition));
+            let Some(server) = servers.find(|server| !asked.contains(server)) else { break };
+            asked.insert(server);
+            match peers.ask(server, Sender::SERVER, &set)? {
+                Response::Part(_, known) => known.into_iter().for_each(|one| map.learn(one)),
+                _ => return Err(Error::Unfit),
+            }
         }
         Ok(self.tablet.put_half_state(id, state)?)
     }
@@ -313,7 +327,7 @@ impl Server {
 
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
-        Ok(Response::Done(true))
+        Ok(Response::Part(None, self.known_partitions(half.inode.id)?))
     }
 }
 

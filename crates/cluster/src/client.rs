@@ -38,22 +38,22 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The sender of a request, with the slot of its number. It is in use until the request has ended.
-struct Numbered<'a> {
-    sender: Sender<'a>,
+pub(crate) struct Numbered<'a> {
+    pub(crate) sender: Sender<'a>,
     _slot: Option<Slot<'a>>,
 }
 
 /// A client of the servers of a namespace. Its knowledge of partitions may be stale: servers correct
 /// it. Calls come from any number of threads.
 pub struct Client {
-    peers: Arc<dyn Peers>,
+    pub(crate) peers: Arc<dyn Peers>,
     policy: SplitPolicy,
     session: SessionId,
-    slots: Slots,
+    pub(crate) slots: Slots,
     pub(crate) held: Held,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
-    maps: Mutex<HashMap<FileId, DirectoryMap>>,
+    pub(crate) maps: Mutex<HashMap<FileId, DirectoryMap>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
     /// Names by which files were last seen: directory and hash.
@@ -147,11 +147,28 @@ impl Client {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
-        let mut gone = 0;
+        let first = self.at(caller, directory, hash, &request)?;
+        self.complete_named(caller, (directory, hash), operation, first)
+    }
+
+    /// Completes the reply of the server of a name with what lies elsewhere.
+    pub(crate) fn complete_named(
+        &self,
+        caller: Caller<'_>,
+        (directory, hash): (FileId, u64),
+        operation: &Operation<'_>,
+        first: Response,
+    ) -> Result<Reply> {
+        let (mut first, mut gone) = (Some(first), 0);
         let inode = loop {
-            let Response::Reply(reply) = self.at(caller, directory, hash, &request)? else {
-                return Err(Error::Unfit);
+            let response = match first.take() {
+                Some(response) => response,
+                None => {
+                    let request = Request::Execute(operation.clone());
+                    self.at(caller, directory, hash, &request)?
+                }
             };
+            let Response::Reply(reply) = response else { return Err(Error::Unfit) };
             let Reply::Inode(inode) = reply else { return Ok(reply) };
             if !inode.has(flag::LINKED) {
                 break inode;
@@ -208,24 +225,30 @@ impl Client {
         hash: u64,
         request: &Request<'_>,
     ) -> Result<(Response, ServerId)> {
-        let placement = self.placement(directory)?;
         let numbered = self.number(caller, request);
-        let sender = numbered.sender;
+        self.at_server_by(numbered.sender, directory, hash, request)
+    }
+
+    /// Like `at_server`, with a number that the request has already.
+    pub(crate) fn at_server_by(
+        &self,
+        sender: Sender<'_>,
+        directory: FileId,
+        hash: u64,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
+        let placement = self.placement(directory)?;
         let mut refusals = BTreeMap::new();
         loop {
             let partition = self.find(directory, hash);
             let server = placement.server(partition);
             let (histories, changes) = match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
-                reply => return Ok((reply?, server)),
+                Err(error) => return Err(error.about(partition, directory)),
+                Ok(response) => return Ok((response, server)),
             };
-            self.addressing_errors.fetch_add(1, Ordering::Relaxed);
             let mut maps = self.maps.lock();
-            if maps.len() >= REMEMBERED {
-                maps.clear();
-            }
-            let map = maps.entry(directory).or_default();
-            histories.into_iter().for_each(|history| map.learn(history));
+            let map = self.learn(&mut maps, directory, histories);
             // A server that refuses twice, and in whose partitions nothing has changed, does not
             // have the directory.
             if map.find(hash) == partition && refusals.insert(server, changes) == Some(changes) {
@@ -234,7 +257,23 @@ impl Client {
         }
     }
 
-    fn find(&self, directory: FileId, hash: u64) -> PartitionId {
+    /// Learns from a server that does not hold a name.
+    pub(crate) fn learn<'a>(
+        &self,
+        maps: &'a mut HashMap<FileId, DirectoryMap>,
+        directory: FileId,
+        histories: Vec<SplitHistory>,
+    ) -> &'a DirectoryMap {
+        self.addressing_errors.fetch_add(1, Ordering::Relaxed);
+        if maps.len() >= REMEMBERED {
+            maps.clear();
+        }
+        let map = maps.entry(directory).or_default();
+        histories.into_iter().for_each(|history| map.learn(history));
+        map
+    }
+
+    pub(crate) fn find(&self, directory: FileId, hash: u64) -> PartitionId {
         let maps = self.maps.lock();
         maps.get(&directory).map_or(PartitionId::ZERO, |map| map.find(hash))
     }
@@ -341,7 +380,19 @@ impl Client {
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
     }
 
-    fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
+    /// Like `number`; none if all numbers of the session are in use.
+    pub(crate) fn try_number<'a>(
+        &'a self,
+        caller: Caller<'a>,
+        request: &Request<'_>,
+    ) -> Option<Numbered<'a>> {
+        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
+        let slot = if is_change { Some(self.slots.try_take()?) } else { None };
+        let number = slot.as_ref().map_or(0, |slot| slot.number);
+        Some(Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot })
+    }
+
+    pub(crate) fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
         Sender { caller, session: self.session, number: 0 }
     }
 
@@ -482,7 +533,7 @@ impl Client {
     }
 
     /// Returns where the partitions of a directory are.
-    fn placement(&self, directory: FileId) -> Result<Placement> {
+    pub(crate) fn placement(&self, directory: FileId) -> Result<Placement> {
         placement(self.home(directory)?, self.peers.server_count(), &self.policy)
     }
 

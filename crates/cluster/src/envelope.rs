@@ -8,6 +8,7 @@ use canopy_namespace::operation::Caller;
 use canopy_partition::{ServerId, SplitPolicy};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::fmt;
 
 /// A message of a client or a server to a process.
 #[expect(clippy::large_enum_variant, reason = "nearly all messages are requests")]
@@ -44,6 +45,15 @@ impl<'a> Claim<'a> {
     }
 }
 
+impl fmt::Display for Claim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Claim::Trusted => f.write_str("a server of the cluster"),
+            Claim::User(who) => write!(f, "user {}", who.uid),
+        }
+    }
+}
+
 /// An answer to a message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
@@ -74,17 +84,22 @@ impl Route {
     }
 }
 
+/// Like `Envelope`, for the sender: it does not copy the request.
+#[derive(Serialize)]
+enum Sending<'a> {
+    Request {
+        server: ServerId,
+        claim: Claim<'a>,
+        session: SessionId,
+        number: u64,
+        request: &'a Request<'a>,
+    },
+}
+
 /// Returns a message as bytes.
 pub(crate) fn request(server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Vec<u8> {
     let Sender { caller, session, number } = sender;
-    let envelope = Envelope::Request {
-        server,
-        claim: Claim::of(caller),
-        session,
-        number,
-        request: request.clone(),
-    };
-    encode(&envelope)
+    encode(&Sending::Request { server, claim: Claim::of(caller), session, number, request })
 }
 
 /// Returns a value as bytes.
@@ -111,5 +126,29 @@ pub(crate) fn route(bytes: &[u8]) -> Option<Route> {
     match postcard::from_bytes(bytes) {
         Ok(Answer::Route(route)) => Some(route),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canopy_namespace::ROOT;
+
+    #[test]
+    fn what_is_sent_is_an_envelope() {
+        let sender = Sender { session: SessionId(5), number: 6, ..Sender::SERVER };
+        let sent = super::request(ServerId(3), sender, &Request::Part(ROOT));
+        let envelope = Envelope::Request {
+            server: ServerId(3),
+            claim: Claim::Trusted,
+            session: SessionId(5),
+            number: 6,
+            request: Request::Part(ROOT),
+        };
+        assert_eq!(sent, encode(&envelope));
+        assert!(matches!(
+            postcard::from_bytes(&sent),
+            Ok(Envelope::Request { server: ServerId(3), .. })
+        ));
     }
 }

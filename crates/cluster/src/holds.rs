@@ -259,6 +259,21 @@ impl Server {
         Ok(())
     }
 
+    /// Receiver: drops a hold that has arrived, unless the file is here, or was held again since.
+    pub(crate) fn drop_hold(&self, (session, id, ticket): (SessionId, FileId, u64)) -> Result<()> {
+        if self.tablet.has_file(id)? {
+            return Ok(());
+        }
+        let is_dropped = self.sessions.with(session, |files| {
+            let is_that = files.held.get(&id) == Some(&ticket);
+            is_that && files.held.remove(&id).is_some()
+        });
+        match is_dropped {
+            Some(true) => Ok(self.tablet.release(id, 1)?),
+            Some(false) | None => Ok(()),
+        }
+    }
+
     /// Giver: lets files go that were handed over, and notes that for their clients.
     pub(crate) fn give_holds(&self, files: &HashSet<FileId>) -> Result<()> {
         let mut gone = Vec::new();

@@ -35,6 +35,8 @@
 //!   server follows from the block of the directory's id.
 
 mod answer;
+mod arrivals;
+mod bulk;
 pub mod certificates;
 mod client;
 pub mod contents;
@@ -50,6 +52,7 @@ mod layout;
 mod making;
 pub mod membership;
 mod message;
+mod metrics;
 mod namespace;
 mod node;
 mod peers;
@@ -61,6 +64,8 @@ mod sessions;
 mod slots;
 mod tables;
 mod tasks;
+mod upkeep;
+mod waits;
 pub mod wire;
 mod workers;
 
@@ -74,9 +79,11 @@ pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,
 };
+pub use metrics::{Counter, Metrics};
 pub use node::{Node, NodeError, NodeSettings};
-pub use peers::Peers;
-pub use process::Process;
+pub use peers::{Asked, Peers};
+pub use process::{Process, ProcessSettings};
 pub use remote::{Patience, Remote};
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
+pub use waits::{Wait, WaitObserver};

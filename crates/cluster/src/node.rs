@@ -5,23 +5,25 @@
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
 use crate::membership::{
-    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
+    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessId, ProcessStatus,
 };
 use crate::message::{Refusal, Request, Response, Sender};
 use crate::peers::Peers;
-use crate::process::Process;
+use crate::process::{Process, ProcessSettings};
 use crate::remote::{Patience, Remote};
 use crate::rights::{Allowed, Rights};
 use crate::wire::{
-    Address, Batch, Call, ClientSecurity, Limits, Listener, Peer, Replies, ServerSecurity, Service,
+    Address, BODY_MAX, Batch, Call, ClientSecurity, Grant, Limits, Listener, Peer, Replies,
+    ServerSecurity, Service, Window,
 };
 use crate::workers::Workers;
+use canopy_events::LimitedEvents;
 use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::Environment;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -79,6 +81,10 @@ struct Inner {
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
     servers: Workers<Peer>,
+    /// The newest map that is known.
+    map: Mutex<Option<Arc<ClusterMap>>>,
+    /// Refusals of what clients have asked for.
+    refusals: LimitedEvents,
     me: Weak<Inner>,
 }
 
@@ -93,6 +99,20 @@ impl Node {
         clock: &Clock,
         settings: &NodeSettings,
     ) -> std::result::Result<Self, NodeError> {
+        Self::start_with(environment, clock, settings, ProcessSettings::default())
+    }
+
+    /// Like `start`, with settings of the process.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `start` does.
+    pub fn start_with(
+        environment: &Environment,
+        clock: &Clock,
+        settings: &NodeSettings,
+        of_process: ProcessSettings,
+    ) -> std::result::Result<Self, NodeError> {
         let nowhere = Route {
             version: 0,
             processes: Vec::new(),
@@ -101,7 +121,8 @@ impl Node {
         };
         let others = Remote::new(&[], settings.to_others.clone(), Patience::SERVER, nowhere)?;
         let others = Arc::new(others);
-        let process = Process::new(environment, clock, Some(others.clone()))?;
+        let process = Process::with_settings(environment, clock, of_process, Some(others.clone()))?;
+        process.look_after()?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
@@ -109,6 +130,8 @@ impl Node {
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
+            map: Mutex::default(),
+            refusals: LimitedEvents::default(),
             me: me.clone(),
         });
         let service: Arc<dyn Service> = inner.clone();
@@ -151,6 +174,12 @@ impl Node {
     /// Returns all processes of the cluster.
     pub fn status(&self) -> Vec<ProcessStatus> {
         self.inner.membership().map(|membership| membership.status()).unwrap_or_default()
+    }
+
+    /// Returns numbers about this process, in the text format of Prometheus. They contain no names and
+    /// no addresses.
+    pub fn metrics(&self) -> String {
+        self.inner.process.metrics_text()
     }
 
     /// Returns why this process is not a member any more; none if it is one.
@@ -206,7 +235,29 @@ impl Hosting for Inner {
     }
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
+        let before = self.map.lock().replace(map.clone());
+        if let (Some(before), Some(membership)) = (before, self.membership()) {
+            self.note_failovers(&before, &map, membership.process());
+        }
         self.others.learn(route_of(&map, &self.process));
+    }
+}
+
+impl Inner {
+    /// Counts servers that this process takes over from processes that have gone without notice.
+    fn note_failovers(&self, before: &ClusterMap, map: &ClusterMap, me: ProcessId) {
+        for (gone, process) in &before.processes {
+            if map.processes.contains_key(gone) {
+                continue;
+            }
+            let taken = before.servers_of(*gone).filter(|it| map.process_of(*it) == Some(me));
+            let taken = taken.count() as u64;
+            if taken > 0 {
+                self.process.metrics().failovers.add(taken);
+                let address = &process.address;
+                tracing::warn!("{address} has died: this process takes over {taken} servers");
+            }
+        }
     }
 }
 
@@ -226,6 +277,9 @@ fn route_of(map: &ClusterMap, process: &Process) -> Route {
 impl Service for Inner {
     fn take(&self, batch: Batch) {
         let Some(inner) = self.me.upgrade() else { return };
+        let metrics = inner.process.metrics();
+        metrics.frames.add(1);
+        metrics.calls.add(batch.len() as u64);
         let peer = batch.peer().clone();
         let may_be_server = inner.rights.may_be_server(&peer);
         let is_urgent = |call: &Call| may_be_server && is_of_server(call.body());
@@ -237,6 +291,20 @@ impl Service for Inner {
                 workers.add(peer.clone(), move || inner.answer_all(&calls_of, calls));
             }
         }
+    }
+
+    fn grant(&self, peer: &Peer) -> std::result::Result<Grant, String> {
+        Ok(match self.rights.may_be_server(peer) {
+            // They send each other whole files, with the records of their chunks.
+            true => Grant {
+                is_exempt: true,
+                body_max: BODY_MAX as u32,
+                window: Window { bytes: 3 * BODY_MAX as u32, ..Grant::default().window },
+                memory: 3 * BODY_MAX,
+                ..Grant::default()
+            },
+            false => Grant::default(),
+        })
     }
 }
 
@@ -260,6 +328,7 @@ impl Inner {
         let mut touched = BTreeMap::new();
         let is_alone = calls.len() == 1;
         for call in calls {
+            self.process.metrics().bytes_in.add(call.body().len() as u64);
             let Ok(envelope) = postcard::from_bytes::<Envelope<'_>>(call.body()) else {
                 call.refuse("the request is damaged");
                 continue;
@@ -272,25 +341,38 @@ impl Inner {
             }
             let answer = match &envelope {
                 Envelope::Route => Answer::Route((*self.others.route()).clone()),
-                Envelope::Request { server, .. } => {
-                    touched.entry(*server).or_insert(Ok(()));
+                Envelope::Request { .. } => {
                     Answer::Of(self.execute(peer, &envelope).map_err(|error| (&error).into()))
                 }
             };
-            let server = match envelope {
-                Envelope::Request { server, .. } => Some(server),
+            let server = match &envelope {
+                Envelope::Request { server, request, .. } => {
+                    // What failed has changed nothing.
+                    let is_change = is_change(request) && matches!(answer, Answer::Of(Ok(_)));
+                    *touched.entry(*server).or_insert(false) |= is_change;
+                    Some((*server, is_change))
+                }
                 Envelope::Route => None,
             };
             done.push((call, server, answer));
         }
-        for (server, outcome) in &mut touched {
-            *outcome = self.make_durable(*server);
-        }
+        let touched = touched.into_iter();
+        let outcomes = touched.map(|(server, is_change)| {
+            let outcome = self.make_durable(server, is_change);
+            (server, outcome)
+        });
+        let outcomes = BTreeMap::from_iter(outcomes);
         let mut replies = Replies::default();
         for (call, server, answer) in done {
-            let failed = server.and_then(|server| touched.get(&server)?.as_ref().err());
+            let failed = server.and_then(|(server, is_change)| {
+                let error = outcomes.get(&server)?.as_ref().err()?;
+                // While the disk is full, what has been stored can be read.
+                (is_change || !matches!(error, Error::Full(_))).then_some(error)
+            });
             let answer = failed.map_or(answer, |error| Answer::Of(Err(error.into())));
-            replies.answer(call, &envelope::encode(&answer));
+            let body = envelope::encode(&answer);
+            self.process.metrics().bytes_out.add(body.len() as u64);
+            replies.answer(call, &body);
         }
     }
 
@@ -299,7 +381,11 @@ impl Inner {
             return Err(Error::Unfit);
         };
         let (session, number) = (*session, *number);
-        let answer = match self.rights.caller(peer, claim)? {
+        let allowed = self.rights.caller(peer, claim).inspect_err(|_| {
+            self.process.metrics().refusals.add(1);
+            self.refusals.warn(&format!("{peer} may not act for {claim}"));
+        })?;
+        let answer = match allowed {
             Allowed::Server => {
                 let sender = Sender { caller: Caller::Trusted, session, number };
                 self.process.answer(*server, sender, request)
@@ -312,12 +398,18 @@ impl Inner {
         answer.map_err(|error| self.without_loss(*server, error))
     }
 
-    /// Makes what a server has executed outlast a crash. What is read from it is durable, too, then.
-    fn make_durable(&self, server: ServerId) -> Result<()> {
-        let synced = self.process.sync_server(server);
-        synced.map_err(|error| self.without_loss(server, error))?;
+    /// Makes what a server has executed outlast a crash. What is read from it is durable, too, then,
+    /// unless the disk is full (`Full`).
+    fn make_durable(&self, server: ServerId, is_change: bool) -> Result<()> {
+        let synced = self.process.sync_for(server, is_change);
+        let synced = synced.map_err(|error| self.without_loss(server, error));
+        if let Err(error) = &synced
+            && !matches!(error, Error::Full(_))
+        {
+            return synced;
+        }
         match self.membership() {
-            Some(membership) if membership.may_answer(server) => Ok(()),
+            Some(membership) if membership.may_answer(server) => synced,
             _ => Err(Error::NotRunning(server)),
         }
     }
@@ -335,6 +427,17 @@ impl Inner {
             }
             _ => error,
         }
+    }
+}
+
+/// Returns whether a request may change what lies in a table.
+fn is_change(request: &Request<'_>) -> bool {
+    match request {
+        Request::Execute(operation) => {
+            !matches!(operation, Operation::Read(..) | Operation::Access(_) | Operation::Hold(_))
+        }
+        Request::Split(..) | Request::OfServer(_) => true,
+        _ => false,
     }
 }
 

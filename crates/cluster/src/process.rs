@@ -6,40 +6,68 @@ use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
-use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
+use crate::upkeep::TableCare;
+use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::{Clock, FileId, NoOpenFiles, ProcessMemory, Tablet, TabletRange};
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
-use canopy_store::{Environment, SstableCache};
+use canopy_store::Environment;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-/// Bytes of SSTables' blocks that stay in memory, of all servers together.
-const CACHE_BYTES: u64 = 256 << 20;
+/// Bytes of memory that the tables of a process take, unless its settings have another number.
+const MEMORY_BYTES: u64 = 512 << 20;
 
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Settings of a process.
+#[derive(Clone)]
+pub struct ProcessSettings {
+    /// Limits of sessions of clients.
+    pub sessions: SessionSettings,
+    /// Bytes of memory that the tables of all its servers take together: half for changes that are not
+    /// in SSTables yet, half for blocks that were read.
+    pub memory_bytes: u64,
+    /// Time in which a client that writes contents has made no object, after which its session is
+    /// ended, and what it left is removed.
+    pub abandoned: Duration,
+}
+
+impl Default for ProcessSettings {
+    fn default() -> Self {
+        ProcessSettings {
+            sessions: SessionSettings::default(),
+            memory_bytes: MEMORY_BYTES,
+            abandoned: Duration::from_secs(3600),
+        }
+    }
+}
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
-    environment: Environment,
+    pub(crate) environment: Environment,
     clock: Clock,
     layout: Arc<Layout>,
-    cache: Arc<SstableCache>,
+    pub(crate) memory: ProcessMemory,
+    pub(crate) care: TableCare,
+    pub(crate) metrics: Arc<Metrics>,
     servers: RwLock<BTreeMap<ServerId, Arc<Server>>>,
     /// Asks the servers that other processes run, if there are any.
     others: Option<Arc<dyn Peers>>,
     tasks: Tasks,
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
-    sessions: SessionSettings,
+    pub(crate) settings: ProcessSettings,
     /// Held by who does what is due.
     ticking: Mutex<()>,
 }
@@ -56,7 +84,7 @@ impl Process {
         clock: &Clock,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        Self::with_sessions(environment, clock, SessionSettings::default(), others)
+        Self::with_settings(environment, clock, ProcessSettings::default(), others)
     }
 
     /// Like `new`, with other limits of sessions.
@@ -70,17 +98,34 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
+        let settings = ProcessSettings { sessions, ..ProcessSettings::default() };
+        Self::with_settings(environment, clock, settings, others)
+    }
+
+    /// Like `new`, with other settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn with_settings(
+        environment: &Environment,
+        clock: &Clock,
+        settings: ProcessSettings,
+        others: Option<Arc<dyn Peers>>,
+    ) -> Result<Arc<Self>> {
         let (tables, policy) = tables_of(&*environment.storage)?;
         let process = Arc::new(Process {
             environment: environment.clone(),
             clock: clock.clone(),
             layout: Arc::new(Layout::new(environment.storage.clone(), tables, policy)),
-            cache: SstableCache::new(environment, CACHE_BYTES),
+            memory: ProcessMemory::new(environment, settings.memory_bytes),
+            care: TableCare::default(),
+            metrics: Arc::default(),
             servers: RwLock::default(),
             others,
             tasks: Tasks::default(),
             failure: Mutex::default(),
-            sessions,
+            settings,
             ticking: Mutex::new(()),
         });
         process.tasks.start(&process, Self::work)?;
@@ -132,13 +177,19 @@ impl Process {
             return Ok(());
         }
         let table = self.layout.tables.get(id.0 as usize).ok_or(Error::NotRunning(id))?;
-        let table = open_table(&self.environment, *table, self.cache.clone())?;
+        let table = self.memory.open_table(*table)?;
         let range = TabletRange::Part([].into_iter().collect());
-        let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
+        let files = Arc::new(NoOpenFiles);
+        let tablet =
+            Tablet::sharing(&self.memory, table.clone(), range, self.clock.clone(), files)?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
-        let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
+        let sessions = self.settings.sessions.clone();
+        let (layout, metrics) = (self.layout.clone(), self.metrics.clone());
+        let server = Server::new(id, tablet, layout, sessions, metrics)?;
         servers.insert(id, Arc::new(server));
+        self.care.begin(id, &table);
+        self.metrics.server_starts.add(1);
         Ok(())
     }
 
@@ -150,6 +201,7 @@ impl Process {
     /// Fails as the table does. The server has stopped then, too.
     pub fn stop(&self, server: ServerId) -> Result<()> {
         let stopped = self.servers.write().remove(&server);
+        self.care.end(server);
         let Some(server) = stopped else { return Ok(()) };
         server.tablet.flush_pending()?;
         server.tablet.table().sync()?;
@@ -161,7 +213,7 @@ impl Process {
         self.servers.read().keys().copied().collect()
     }
 
-    fn server(&self, id: ServerId) -> Result<Arc<Server>> {
+    pub(crate) fn server(&self, id: ServerId) -> Result<Arc<Server>> {
         self.servers.read().get(&id).cloned().ok_or(Error::NotRunning(id))
     }
 
@@ -172,6 +224,21 @@ impl Process {
     /// Fails with `NotRunning` if the server does not run here, with `Elsewhere` if another one has
     /// to answer, and as the operation does.
     pub fn answer(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let began = Instant::now();
+        let answer = self.answer_request(server, sender, request);
+        // Another process may have the answer, and counts it then.
+        if !matches!(answer, Err(Error::NotRunning(_))) {
+            self.metrics.note(request, began, &answer);
+        }
+        answer
+    }
+
+    fn answer_request(
         &self,
         server: ServerId,
         sender: Sender<'_>,
@@ -226,16 +293,26 @@ impl Process {
         Ok(self.server(server)?.tablet.table().sync()?)
     }
 
+    /// Like `sync_server`. While the disk is full, a request that changes nothing does not try again.
+    pub(crate) fn sync_for(&self, server: ServerId, is_change: bool) -> Result<()> {
+        let server = self.server(server)?;
+        if !is_change && server.is_full.load(Ordering::Relaxed) {
+            return Err(Error::Full(server.id));
+        }
+        let synced = server.tablet.table().sync();
+        let is_full = synced.as_ref().is_err_and(canopy_store::Error::is_deferred);
+        server.is_full.store(is_full, Ordering::Relaxed);
+        if is_full { Err(Error::Full(server.id)) } else { Ok(synced?) }
+    }
+
     /// Counts the entry of a change, and has its partition split if it has too many.
     fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
-        let by = match change {
-            Change::Create { .. } => 1,
-            Change::Unlink(_) | Change::Rmdir(_) => -1,
+        let (name, by) = match change {
+            Change::Create { name, .. } => (name, 1),
+            Change::Unlink(name) | Change::Rmdir(name) => (name, -1),
             _ => return Ok(()),
         };
-        let Target::Name { directory, hash } = Operation::Change(change.clone()).target() else {
-            return Ok(());
-        };
+        let (directory, hash) = (name.directory, name.hash());
         if server.making.has_named() {
             self.tasks.add(Task::ConfirmNames(server.id));
         }
@@ -269,10 +346,20 @@ impl Process {
             // The entry that made a partition too large is there, whatever becomes of the split.
             Err(Error::Stopped(_)) => matches!(task, Task::Recover(_)),
             Err(error) => {
-                *self.failure.lock() = Some(error);
+                self.note_failure(&format!("{task}"), error);
                 true
             }
         }
+    }
+
+    /// Notes a failure of work beside requests. The log gets it unless it was the last one, too.
+    pub(crate) fn note_failure(&self, what: &str, error: Error) {
+        let mut failure = self.failure.lock();
+        let is_known = failure.as_ref().is_some_and(|last| last.to_string() == error.to_string());
+        if !is_known {
+            tracing::warn!("{what}: {error}");
+        }
+        *failure = Some(error);
     }
 
     /// Splits a partition until it has few enough entries, or there is no server for another half.
@@ -313,7 +400,7 @@ impl Process {
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
-                *self.failure.lock() = Some(error);
+                self.note_failure(&format!("server {id}"), error);
             }
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
@@ -356,6 +443,10 @@ impl Process {
         if !moves {
             let is_split =
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
+            if is_split {
+                self.metrics.splits.add(1);
+                tracing::info!("server {server}: {partition} of {directory} split, with {child}");
+            }
             self.tasks.add(Task::Split(server, directory, child));
             return Ok(is_split);
         }
@@ -363,11 +454,30 @@ impl Process {
         let attempt = giver.next_attempt();
         let hand_over =
             HandOver { giver: &giver, peers: self, receiver, directory, child, attempt };
+        let began = Instant::now();
         let outcome = hand_over.run(steps);
+        self.note_handover(&hand_over, began, &outcome);
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }
-        outcome.map(|()| true)
+        outcome.map(|_| true)
+    }
+
+    fn note_handover(&self, moved: &HandOver<'_>, began: Instant, outcome: &Result<u64>) {
+        let HandOver { giver, receiver, directory, child, .. } = moved;
+        let what = format!("server {}: {child} of {directory} to server {receiver}", giver.id);
+        match outcome {
+            Ok(entries) => {
+                self.metrics.handovers.add(1);
+                self.metrics.moved_entries.add(*entries);
+                let time = began.elapsed().as_millis();
+                tracing::info!("{what}: split, {entries} entries moved in {time} ms");
+            }
+            Err(error) => {
+                self.metrics.stopped_handovers.add(1);
+                tracing::debug!("{what}: {error}");
+            }
+        }
     }
 
     /// Returns the partitions of a directory, by the word of the servers that run here.
@@ -393,9 +503,15 @@ impl Process {
     pub fn collect(&self) -> Result<u64> {
         let mut removed = 0;
         for id in self.running() {
-            let server = self.server(id)?;
-            removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
+            removed += self.collect_at(id)?;
         }
+        Ok(removed)
+    }
+
+    pub(crate) fn collect_at(&self, id: ServerId) -> Result<u64> {
+        let server = self.server(id)?;
+        let removed = collect_garbage(&server.tablet, &self.environment, self.memory.cache())?;
+        self.metrics.removed_objects.add(removed);
         Ok(removed)
     }
 

@@ -1,9 +1,11 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
+use crate::arrivals::Arrivals;
 use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
 use crate::making::MakingDirectories;
+use crate::metrics::Metrics;
 use crate::sessions::{SessionSettings, Sessions};
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
@@ -16,7 +18,7 @@ use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Directories whose partitions a server remembers for its intents.
@@ -27,12 +29,17 @@ pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) tablet: Tablet,
     pub(crate) layout: Arc<Layout>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Held by changes of attributes of directories, which several servers get.
     pub(crate) attributes: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
+    /// Holds of files that are on their way here.
+    pub(crate) arrivals: Arrivals,
     /// Directories that are being made.
     pub(crate) making: MakingDirectories,
+    /// Whether the log could not be written last, as the disk was full.
+    pub(crate) is_full: AtomicBool,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -62,6 +69,7 @@ pub(crate) struct State {
 #[derive(Clone)]
 struct Moving {
     directory: FileId,
+    child: PartitionId,
     attempt: Attempt,
     hashes: RangeInclusive<u64>,
 }
@@ -79,6 +87,7 @@ impl Server {
         tablet: Tablet,
         layout: Arc<Layout>,
         settings: SessionSettings,
+        metrics: Arc<Metrics>,
     ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
@@ -104,9 +113,12 @@ impl Server {
             id,
             tablet,
             layout,
+            metrics,
             attributes: Mutex::new(()),
             sessions,
+            arrivals: Arrivals::default(),
             making,
+            is_full: AtomicBool::new(false),
             attempts: AtomicU64::new(1),
             counts: Mutex::default(),
             state: RwLock::new(state),
@@ -298,6 +310,7 @@ impl Server {
         concerns: impl Fn(&Moving) -> canopy_namespace::Result<bool>,
         keys: &[LockKey],
     ) -> Result<RwLockReadGuard<'_, State>> {
+        let mut has_waited = false;
         loop {
             let state = self.state.read();
             if let Some(intent) = state.intents.holder(keys) {
@@ -306,6 +319,9 @@ impl Server {
             match &state.moving {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                self.metrics.handover_waits.add(1);
             }
             let mut waiting = self.waiting.lock();
             drop(state);
@@ -318,14 +334,15 @@ impl Server {
     pub(crate) fn begin_moving(
         &self,
         directory: FileId,
+        child: PartitionId,
         attempt: Attempt,
-        hashes: RangeInclusive<u64>,
     ) -> bool {
+        let hashes = child.hashes(child.first_depth());
         let mut state = self.state.write();
         let is_locked = !state.intents.holders_in(directory, &hashes).is_empty();
         let is_free = state.moving.is_none() && !is_locked;
         if is_free {
-            state.moving = Some(Moving { directory, attempt, hashes });
+            state.moving = Some(Moving { directory, child, attempt, hashes });
         }
         is_free
     }
@@ -481,6 +498,16 @@ impl Server {
         Ok(Some((history, count)))
     }
 
+    /// Returns the histories of all partitions of a directory that are held here, and that of one which
+    /// is being handed over.
+    pub(crate) fn known_partitions(&self, directory: FileId) -> Result<Vec<SplitHistory>> {
+        let state = self.state.read();
+        let moving = state.moving.as_ref().filter(|moving| moving.directory == directory);
+        let moving = moving.map(|moving| moving.child);
+        let moving = moving.and_then(|child| SplitHistory::new(child, child.first_depth()));
+        Ok(self.holdings_in(&state, directory)?.histories().chain(moving).collect())
+    }
+
     /// Returns the number of entries of a partition; 0 if it is not here.
     pub(crate) fn count_of(&self, directory: FileId, partition: PartitionId) -> Result<u64> {
         let Some(history) = self.holdings(directory)?.history(partition) else { return Ok(0) };
@@ -508,6 +535,13 @@ impl Server {
             }
         }
         Ok(pending)
+    }
+
+    /// Returns the number of partitions of split directories that are held here.
+    pub(crate) fn partition_count(&self) -> u64 {
+        let state = self.state.read();
+        let counts = state.directories.values().map(|holdings| holdings.histories().count());
+        counts.sum::<usize>() as u64
     }
 
     /// Returns all directories with records of partitions.

@@ -4,6 +4,7 @@ use canopy_namespace::FileId;
 use canopy_partition::{PartitionId, ServerId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -24,6 +25,21 @@ pub(crate) enum Task {
     ConfirmNames(ServerId),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Split(server, directory, partition) => {
+                write!(f, "server {server}: splitting {partition} of {directory}")
+            }
+            Task::Recover(server) => write!(f, "server {server}: recovery"),
+            Task::Doubts(server) => write!(f, "server {server}: changes of several servers"),
+            Task::ConfirmNames(server) | Task::SettleMaking(server) => {
+                write!(f, "server {server}: new directories")
+            }
+        }
+    }
 }
 
 /// Tasks that wait, each once.

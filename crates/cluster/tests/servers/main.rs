@@ -2,6 +2,7 @@
 
 mod directories;
 mod holds;
+mod large;
 mod network;
 mod partitions;
 mod place;
