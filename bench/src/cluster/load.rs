@@ -145,7 +145,7 @@ fn run(
     let (servers, before) = site.totals()?;
     let (client_cpu, begin) = (cpu_seconds(own)?, Instant::now());
     let each = load.files / load.clients;
-    std::thread::scope(|scope| {
+    std::thread::scope(|scope| -> Result<()> {
         let threads = (0..).zip(&clients).map(|(number, client)| {
             let done = &done;
             scope.spawn(move || -> Result<()> {

@@ -72,8 +72,8 @@ impl Tree {
     }
 
     pub fn remove(&self, place: &dyn Place, root: &Path) -> Result<()> {
-        let numbers = (0..self.directories).rev();
-        numbers.into_iter().try_for_each(|number| place.remove_directory(&self.path(root, number)))
+        let mut numbers = (0..self.directories).rev();
+        numbers.try_for_each(|number| place.remove_directory(&self.path(root, number)))
     }
 
     /// Calls `work` with the directory and the number of each item of a process, in order or not.

@@ -7,9 +7,7 @@ use canopy::Outcome;
 use canopy::commands::cluster::{Partitions as Arguments, Spread};
 use canopy_cluster::membership::survey;
 use canopy_cluster::wire::Address;
-use canopy_cluster::{
-    Client, Patience, Peers, Remote, Request, Response, Sender, SessionId, Wait,
-};
+use canopy_cluster::{Client, Patience, Peers, Remote, Request, Response, Sender, SessionId, Wait};
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_partition::{ServerId, SplitHistory};

@@ -13,7 +13,7 @@ use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page,
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
-use canopy_partition::DirectoryMap;
+use canopy_partition::{DirectoryMap, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -251,8 +251,9 @@ impl Server {
         let (mut map, mut asked) = (DirectoryMap::default(), BTreeSet::from([self.id]));
         self.known_partitions(id)?.into_iter().for_each(|history| map.learn(history));
         loop {
-            let mut servers = map.partitions().map(|partition| placement.server(partition));
-            let Some(server) = servers.find(|server| !asked.contains(server)) else { break };
+            let unasked = |server: &ServerId| !asked.contains(server);
+            let next = map.partitions().map(|partition| placement.server(partition)).find(unasked);
+            let Some(server) = next else { break };
             asked.insert(server);
             match peers.ask(server, Sender::SERVER, &set)? {
                 Response::Part(_, known) => known.into_iter().for_each(|one| map.learn(one)),

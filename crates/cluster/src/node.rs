@@ -197,7 +197,13 @@ impl Node {
     pub fn leave(mut self, limit: Duration) -> std::result::Result<(), NodeError> {
         let deadline = Instant::now() + limit;
         let mut left = Ok(());
-        if let Some(mut membership) = self.inner.membership.write().take() {
+        if let Some(membership) = self.inner.membership() {
+            // Servers answer until others have them. Whether that succeeds is found out again below.
+            let _ = membership.depart(limit);
+        }
+        // The lock is not held meanwhile: the membership's threads take it.
+        let membership = self.inner.membership.write().take();
+        if let Some(mut membership) = membership {
             // A thread that answers a request has it for a moment.
             let membership = loop {
                 match Arc::try_unwrap(membership) {

@@ -156,6 +156,7 @@ fn abandoned_objects_are_removed_by_themselves() {
     mortal.write(id, 0, &[3; 5000]).expect("written");
     assert!(mortal.0.publish(id).is_err());
     assert_eq!((place.sessions().len(), place.objects("contents/chunk/").len()), (2, 5));
+    place.process.sync().expect("synced");
     let abandoned = std::time::Duration::from_millis(200);
     let settings = ProcessSettings { abandoned, ..ProcessSettings::default() };
     let (environment, clock) = (&place.environment, system_clock());

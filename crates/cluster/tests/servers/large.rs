@@ -154,7 +154,7 @@ fn tables_are_flushed_within_their_memory() {
     };
     let process = open();
     let client = Client::new(process.clone(), SessionId(1));
-    let names = Vec::from_iter((0..60_000).map(|number| format!("file-{number:0>100}")));
+    let names = Vec::from_iter((0..24_000).map(|number| format!("file-{number:0>100}")));
     for name in &names {
         create(&client, ROOT, name, file_type::REGULAR).unwrap();
     }
