@@ -168,8 +168,8 @@ fn run(
                 Ok(())
             })
         });
-        let outcomes = Vec::from_iter(threads).into_iter().map(|thread| thread.join());
-        outcomes.map(|ended| ended.map_err(|_| anyhow!("a client panicked"))?).collect()
+        let mut outcomes = Vec::from_iter(threads).into_iter().map(|thread| thread.join());
+        outcomes.try_for_each(|ended| ended.map_err(|_| anyhow!("a client panicked"))?)
     })
     .and_then(|()| {
         let seconds = begin.elapsed().as_secs_f64();

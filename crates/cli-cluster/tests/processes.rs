@@ -7,7 +7,7 @@ use canopy_cluster::wire::ClientSecurity;
 use canopy_cluster::{Client, Patience, Peers, Remote, Request, Sender, SessionId};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read};
+use canopy_namespace::operation::{self, Caller, Change, Moment, Operation};
 use canopy_namespace::{EntryName, New, ROOT};
 use canopy_partition::{PartitionId, ServerId};
 use common::{CANOPY, NOBODY, Place, Process, canopy_ns, failure, success, wait_until};
@@ -182,7 +182,7 @@ fn a_full_disk_refuses_creates_alone() {
         client.execute_for(Caller::Trusted, &Operation::Change(create))
     };
     let find = |name: &str| {
-        let lookup = Read::Lookup(EntryName::new(ROOT, name.as_bytes()));
+        let lookup = operation::Read::Lookup(EntryName::new(ROOT, name.as_bytes()));
         client.execute_for(Caller::Trusted, &Operation::Read(Moment::Now, lookup))
     };
     let mut made = Vec::new();

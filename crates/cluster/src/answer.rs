@@ -39,7 +39,10 @@ impl Server {
     ) -> Result<Answered> {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
-        self.sessions.note(sender.session);
+        // A change notes its session when it begins.
+        if sender.change().is_none() {
+            self.sessions.note(sender.session);
+        }
         let mut waits = Waits::new();
         loop {
             self.clear(peers, request)?;

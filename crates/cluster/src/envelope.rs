@@ -102,6 +102,23 @@ pub(crate) fn request(server: ServerId, sender: Sender<'_>, request: &Request<'_
     encode(&Sending::Request { server, claim: Claim::of(caller), session, number, request })
 }
 
+/// Variants of `Envelope`, `Claim` and `Request`, as they are encoded. A test compares them.
+const REQUEST: u32 = 0;
+const ROUTE: u32 = 1;
+const TRUSTED: u32 = 0;
+const OF_SERVER: u32 = 10;
+
+/// Returns whether a message is a request that never waits for other servers. Looks at its head alone:
+/// all requests pass here.
+pub(crate) fn is_of_server(bytes: &[u8]) -> bool {
+    let Ok((kind, rest)) = postcard::take_from_bytes::<u32>(bytes) else { return false };
+    if kind != REQUEST {
+        return kind == ROUTE;
+    }
+    let head = postcard::take_from_bytes::<(ServerId, u32, SessionId, u64, u32)>(rest);
+    matches!(head, Ok(((_, TRUSTED, _, _, OF_SERVER), _)))
+}
+
 /// Returns a value as bytes.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // Bytes in memory cannot fail to be written.
@@ -132,6 +149,7 @@ pub(crate) fn route(bytes: &[u8]) -> Option<Route> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::ServerRequest;
     use canopy_namespace::ROOT;
 
     #[test]
@@ -146,6 +164,14 @@ mod tests {
             request: Request::Part(ROOT),
         };
         assert_eq!(sent, encode(&envelope));
+        assert!(!is_of_server(&sent));
+        let of_server = Request::OfServer(ServerRequest::Named(Vec::new()));
+        assert!(is_of_server(&super::request(ServerId(300), sender, &of_server)));
+        assert!(is_of_server(&encode(&Envelope::Route)));
+        let user = Credentials { uid: 0, gids: vec![0, 1, 10] };
+        let user = Sender { caller: Caller::User(&user), ..sender };
+        assert!(!is_of_server(&super::request(ServerId(3), user, &of_server)));
+        assert!(!is_of_server(&[]) && !is_of_server(&[0, 3, 0]));
         assert!(matches!(
             postcard::from_bytes(&sent),
             Ok(Envelope::Request { server: ServerId(3), .. })

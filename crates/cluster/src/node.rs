@@ -288,7 +288,7 @@ impl Service for Inner {
         metrics.calls.add(batch.len() as u64);
         let peer = batch.peer().clone();
         let may_be_server = inner.rights.may_be_server(&peer);
-        let is_urgent = |call: &Call| may_be_server && is_of_server(call.body());
+        let is_urgent = |call: &Call| may_be_server && envelope::is_of_server(call.body());
         let (own, others): (Vec<_>, Vec<_>) = batch.partition(is_urgent);
         for (workers, calls) in [(&self.servers, own), (&self.clients, others)] {
             if !calls.is_empty() {
@@ -312,14 +312,6 @@ impl Service for Inner {
             false => Grant::default(),
         })
     }
-}
-
-/// Returns whether a message is a request that never waits for other servers.
-fn is_of_server(body: &[u8]) -> bool {
-    matches!(
-        postcard::from_bytes(body),
-        Ok(Envelope::Route | Envelope::Request { request: Request::OfServer(_), .. })
-    )
 }
 
 impl Inner {

@@ -105,7 +105,6 @@ impl Remote {
                 Err(error) => waiting.notice(None, &error.to_string()),
             }
         }
-        drop(waiting);
         Ok(Arc::new(remote))
     }
 
