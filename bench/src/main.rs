@@ -1,12 +1,14 @@
 //! Benchmarks of Canopy. Each subcommand is one measurement; `run` does all of them, interleaved,
 //! and prints the table that `RESULTS.md` keeps.
 
+mod cluster;
 mod day;
 mod generate;
 mod gufi;
 mod layouts;
 mod live;
 mod lustre;
+mod mdtest;
 mod measure;
 mod process;
 mod queries;
@@ -89,6 +91,11 @@ enum Command {
     Watch(watch::Arguments),
     /// Change logs of Lustre, from records to suspects
     Lustre(lustre::Arguments),
+    /// Servers of a namespace as processes: rates beside their goals, and the figures of GIGA+
+    Cluster(cluster::Arguments),
+    /// Create, stat, read and remove files and directories, as the benchmark mdtest does; also under
+    /// mpirun
+    Mdtest(mdtest::Arguments),
     /// Run a command and say what it took
     #[command(hide = true)]
     Cost {
@@ -122,6 +129,8 @@ fn main() -> anyhow::Result<()> {
         Command::Day(arguments) => day::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Lustre(arguments) => lustre::run(&arguments),
+        Command::Cluster(arguments) => cluster::run(&arguments),
+        Command::Mdtest(arguments) => mdtest::run(&arguments),
         Command::Cost { command } => process::print_cost(&command),
         Command::Run(arguments) => run::run(arguments),
     }

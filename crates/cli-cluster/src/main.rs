@@ -6,6 +6,7 @@
 mod certificate;
 mod check;
 mod grow;
+mod metrics;
 mod numbers;
 mod partitions;
 mod place;

@@ -4,7 +4,8 @@ use crate::place::Place;
 use anyhow::{Context, bail, ensure};
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
-    Client, Connection, Patience, Peers, Remote, Request, Response, Security, Sender, ServerRequest,
+    Client, Connection, Patience, Peers, Remote, Request, Response, Security, Sender,
+    ServerRequest, Wait,
 };
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
@@ -39,7 +40,9 @@ pub fn connect(
     certificate: Option<&Path>,
 ) -> anyhow::Result<Connection> {
     let environment = Environment::system(place.storage.clone());
-    let connected = Connection::of_storage(&environment, security(place, certificate)?);
+    // The user gets to know why the command takes long.
+    let observer = Arc::new(|wait: &Wait| canopy::message(wait));
+    let connected = Connection::of_storage(&environment, security(place, certificate)?, observer);
     connected.with_context(|| {
         let shown = namespace.display();
         format!(

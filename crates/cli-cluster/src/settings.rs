@@ -13,13 +13,16 @@ use toml::de::{DeTable, DeValue};
 pub const FILE: &str = "cluster.toml";
 
 /// Known keys.
-const KEYS: [&str; 2] = ["certificate", "lease"];
+const KEYS: [&str; 5] = ["certificate", "lease", "memory", "metrics", "prometheus"];
 
 /// Bytes of the longest file that is read.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// Seconds that a lease can last.
 const LEASE_S: std::ops::RangeInclusive<f64> = 0.1..=60.0;
+
+/// The least memory that tables can have.
+const MEMORY_MIN: u64 = 16 << 20;
 
 /// Values that are set. `None` means that one is not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +31,12 @@ pub struct Settings {
     pub certificate: Option<PathBuf>,
     /// Length of a lease.
     pub lease: Option<Duration>,
+    /// Bytes of memory of the tables.
+    pub memory_bytes: Option<u64>,
+    /// Address at which numbers about the process are served.
+    pub metrics: Option<String>,
+    /// File that numbers about the process are written to.
+    pub prometheus: Option<PathBuf>,
 }
 
 impl Settings {
@@ -52,6 +61,7 @@ impl Settings {
         // A relative path begins where the file lies.
         let beside = |path: PathBuf| file.parent().map_or(path.clone(), |parent| parent.join(path));
         settings.certificate = settings.certificate.map(beside);
+        settings.prometheus = settings.prometheus.map(beside);
         Ok(settings)
     }
 
@@ -82,6 +92,14 @@ impl Settings {
                 self.lease = Some(lease(number.as_str().parse().ok())?);
             }
             ("lease", _) => bail!("lease: a number of seconds is wanted"),
+            ("memory", DeValue::String(size)) => self.memory_bytes = Some(memory(size)?),
+            ("memory", _) => bail!("memory: a size is wanted, such as '512M'"),
+            ("metrics", DeValue::String(address)) => self.metrics = Some(address.to_string()),
+            ("metrics", _) => bail!("metrics: an address is wanted, HOST:PORT"),
+            ("prometheus", DeValue::String(path)) => {
+                self.prometheus = Some(path.as_ref().into());
+            }
+            ("prometheus", _) => bail!("prometheus: the path of a file is wanted"),
             _ => bail!("unknown key '{key}'; known are {}", KEYS.join(", ")),
         }
         Ok(())
@@ -101,22 +119,42 @@ pub fn lease(seconds: Option<f64>) -> anyhow::Result<Duration> {
         .with_context(|| format!("lease: it lasts from {least} to {most} seconds"))
 }
 
+/// Returns the bytes of memory that tables take together.
+///
+/// # Errors
+///
+/// Fails if it is not a size, and if it is too small.
+pub fn memory(size: &str) -> anyhow::Result<u64> {
+    let bytes = canopy_text::parse_size(size).context("memory")?;
+    let least = MEMORY_MIN >> 20;
+    ensure!(bytes >= MEMORY_MIN, "memory: at least {least}M is needed");
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn files_say_what_is_meant_or_where_they_are_wrong() {
-        let text = "# a comment\nlease = 2.5\ncertificate = 'server.pem'\n";
+        let text = "# a comment\nlease = 2.5\ncertificate = 'server.pem'\nmemory = '64M'\n\
+                    metrics = '127.0.0.1:9100'\nprometheus = 'canopy.prom'\n";
         let expected = Settings {
             certificate: Some("server.pem".into()),
             lease: Some(Duration::from_millis(2500)),
+            memory_bytes: Some(64 << 20),
+            metrics: Some("127.0.0.1:9100".into()),
+            prometheus: Some("canopy.prom".into()),
         };
         assert_eq!(Settings::parse(text).unwrap(), expected);
         assert_eq!(Settings::parse("lease = 3").unwrap().lease, Some(Duration::from_secs(3)));
         assert_eq!(Settings::parse("").unwrap(), Settings::default());
         for (text, expected) in [
-            ("\nleases = 1", "line 2: unknown key 'leases'; known are certificate, lease"),
+            ("\nleases = 1", "line 2: unknown key 'leases'; known are certificate, lease, memory"),
+            ("memory = '15M'", "line 1: memory: at least 16M is needed"),
+            ("memory = 512", "line 1: memory: a size is wanted"),
+            ("metrics = 9100", "line 1: metrics: an address is wanted"),
+            ("prometheus = true", "line 1: prometheus: the path of a file is wanted"),
             ("lease = 0", "line 1: lease: it lasts from 0.1 to 60 seconds"),
             ("lease = -1", "line 1: lease: it lasts"),
             ("lease = 61", "line 1: lease: it lasts"),

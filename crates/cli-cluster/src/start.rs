@@ -1,5 +1,6 @@
 //! `canopy cluster start`.
 
+use crate::metrics;
 use crate::numbers::ranges;
 use crate::place::Place;
 use crate::settings::{self, Settings};
@@ -7,7 +8,7 @@ use anyhow::{Context, bail};
 use canopy::commands::cluster::Start as Arguments;
 use canopy::{Outcome, interrupt, message};
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Node, NodeSettings, Security};
+use canopy_cluster::{Node, NodeSettings, ProcessSettings, Security};
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
 use nix::sys::signal::{SigSet, Signal};
@@ -57,12 +58,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         place: place.name.clone(),
     };
     let environment = Environment::system(place.storage.clone());
-    let node = Node::start(&environment, &system_clock(), &settings)?;
+    let memory = match &arguments.memory {
+        Some(size) => Some(settings::memory(size).context("--memory")?),
+        None => set.memory_bytes,
+    };
+    canopy::print_events(String::new());
+    let mut process = ProcessSettings::default();
+    process.memory_bytes = memory.unwrap_or(process.memory_bytes);
+    let node = Node::start_with(&environment, &system_clock(), &settings, process)?;
     let running = Vec::from_iter(node.running().iter().map(|server| server.0));
     for address in node.addresses() {
         let (running, all) = (ranges(&running), node.server_count());
         canopy::say(format!("listening on {address}, running servers {running} of {all}"))?;
     }
+    report(arguments, &set, &node)?;
     // Without systemd, there is nobody to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let ended = serve(&node, &security, &ends(signals)?);
@@ -70,6 +79,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     ended?;
     node.leave(LEAVE_TIME)?;
     Ok(Outcome::Complete)
+}
+
+/// Has numbers about the process be read where the arguments or the settings say.
+fn report(arguments: &Arguments, set: &Settings, node: &Node) -> anyhow::Result<()> {
+    if let Some(address) = arguments.metrics.as_ref().or(set.metrics.as_ref()) {
+        let address = metrics::serve(address, node.process())?;
+        canopy::say(format!("metrics at http://{address}/metrics"))?;
+    }
+    match arguments.prometheus.as_ref().or(set.prometheus.as_ref()) {
+        Some(file) => metrics::write(file, node.process()),
+        None => Ok(()),
+    }
 }
 
 /// Serves until a signal comes.

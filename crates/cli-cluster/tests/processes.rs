@@ -7,7 +7,7 @@ use canopy_cluster::wire::ClientSecurity;
 use canopy_cluster::{Client, Patience, Peers, Remote, Request, Sender, SessionId};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::operation::{self, Caller, Change, Moment, Operation};
 use canopy_namespace::{EntryName, New, ROOT};
 use canopy_partition::{PartitionId, ServerId};
 use common::{CANOPY, NOBODY, Place, Process, canopy_ns, failure, success, wait_until};
@@ -75,13 +75,152 @@ fn processes_share_the_servers_and_take_over() {
     });
     // It ends, and nobody is left.
     one.signal(Signal::SIGTERM);
-    assert_eq!(one.end(), (Some(0), String::new()));
+    let (code, log) = one.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(
+        log.contains(&format!("{second} has died: this process takes over 2 servers")),
+        "{log}"
+    );
     let (rows, output) = status(&place);
     assert_eq!((rows, output.status.code()), (Vec::new(), Some(1)));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("no process runs servers 0-3"), "{told}");
     // The next process finds all of them.
     assert_eq!(start(&place).2, "0-3 of 4");
+}
+
+/// Returns the numbers that a process serves.
+fn metrics_at(line: &str) -> (String, String) {
+    let address = line.strip_prefix("metrics at http://").unwrap();
+    let address = address.strip_suffix("/metrics").unwrap().to_owned();
+    (get(&address, "/metrics"), address)
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn numbers_of_a_process_are_served_and_written() {
+    let place = Place::with(2, &["--split-entries", "16"]);
+    let file = place.path("canopy.prom");
+    let mut start = place.command(&["start", "@", "--listen", "127.0.0.1:0", "--prometheus"]);
+    start.arg(&file).args(["--metrics", "127.0.0.1:0", "--memory", "64M"]);
+    let (mut process, address, _) = Process::start(start);
+    let (text, metrics) = metrics_at(&process.line());
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("\r\nContent-Type: text/plain; version=0.0.4"), "{text}");
+    assert!(text.contains("\ncanopy_cluster_servers 2\n"), "{text}");
+    create_files(&address, (0..100).map(|number| format!("file{number}")));
+    let value = |text: &str, name: &str| {
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(&format!("canopy_cluster_{name} ")));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse::<f64>().unwrap()
+    };
+    let mut text = String::new();
+    wait_until("the directory has split", || {
+        text = get(&metrics, "/metrics");
+        value(&text, "handovers_total") > 0.0
+    });
+    assert_eq!(value(&text, "request_seconds_count{kind=\"create\"}"), 100.0);
+    assert!(value(&text, "moved_entries_total") >= 4.0, "{text}");
+    assert!(value(&text, "calls_total") >= 100.0, "{text}");
+    assert_eq!(value(&text, "sessions"), 2.0);
+    let namespace = place.namespace.display().to_string();
+    assert!(!text.contains("file1") && !text.contains(&namespace) && !text.contains(&address));
+    // A connection that is silent, or no HTTP, keeps no other waiting.
+    let _silent = TcpStream::connect(&metrics).unwrap();
+    let mut other = TcpStream::connect(&metrics).unwrap();
+    io::Write::write_all(&mut other, &[0x16, 3, 1, 2]).unwrap();
+    let mut answer = String::new();
+    other.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(get(&metrics, "/").starts_with("HTTP/1.1 404 "));
+    // The file has the same, some seconds later.
+    wait_until("the file is written", || {
+        let text = fs::read_to_string(&file).unwrap();
+        value(&text, "request_seconds_count{kind=\"create\"}") == 100.0
+    });
+    process.signal(Signal::SIGTERM);
+    let (code, log) = process.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("of 1 to server 1: split, "), "{log}");
+    for (words, expected) in [
+        (&["--memory", "1M"][..], "memory: at least 16M is needed"),
+        (&["--metrics", "nowhere"], "--metrics nowhere"),
+        (&["--prometheus", "."], "--prometheus names a file"),
+    ] {
+        let words = [&["start", "@", "--listen", "127.0.0.1:0"], words].concat();
+        let told = place.run(&words);
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+/// A disk that is full: what is there can be read, and nothing else breaks.
+#[test]
+fn a_full_disk_refuses_creates_alone() {
+    let place = Place::on_disk_of("24m");
+    let (_one, address, _) = start(&place);
+    create_files(&address, (0..50).map(|number| format!("file{number}")));
+    let ballast = place.path("ballast");
+    let mut bytes = vec![1; 1 << 20];
+    let mut file = fs::File::create(&ballast).unwrap();
+    while let Ok(written @ 1..) = io::Write::write(&mut file, &bytes) {
+        bytes.truncate(written.max(4096));
+    }
+    let client = client(&address);
+    let create = |name: &str| {
+        let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
+        let name = EntryName::new(ROOT, name.as_bytes());
+        let create = Change::Create { name, new: Cow::Owned(new), holds: false };
+        client.execute_for(Caller::Trusted, &Operation::Change(create))
+    };
+    let find = |name: &str| {
+        let lookup = operation::Read::Lookup(EntryName::new(ROOT, name.as_bytes()));
+        client.execute_for(Caller::Trusted, &Operation::Read(Moment::Now, lookup))
+    };
+    let mut made = Vec::new();
+    let mut uncertain = Vec::new();
+    for number in 0.. {
+        let name = format!("more-{number:0>200}");
+        match create(&name) {
+            Ok(_) => made.push(name),
+            Err(canopy_cluster::Error::Namespace(error)) if error.errno().raw_os_error() == 28 => {
+                break;
+            }
+            // The first one was executed, and its client waits for a while until it is durable.
+            Err(error) => {
+                assert!(error.to_string().contains("no space is left"), "{error}");
+                uncertain.push(name);
+            }
+        }
+    }
+    assert!(uncertain.len() <= 2, "one for each server: {uncertain:?}");
+    // For longer than a lease.
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < Duration::from_secs(4) {
+        find("file7").unwrap();
+        made.iter().rev().take(5).for_each(|name| drop(find(name).unwrap()));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(create("none").is_err());
+    fs::remove_file(&ballast).unwrap();
+    wait_until("creates succeed again", || create("again").is_ok());
+    for name in made.iter().chain(&uncertain).chain([&"again".to_owned()]) {
+        find(name).unwrap();
+    }
+}
+
+fn client(address: &str) -> Client {
+    let address = address.parse().unwrap();
+    let peers = Remote::connect(&[address], ClientSecurity::default(), Patience::CLIENT).unwrap();
+    Client::new(peers, SessionId(8)).with_patience(Duration::from_secs(5))
 }
 
 /// Creates files in the root, by the servers.
@@ -176,7 +315,7 @@ fn a_process_that_ends_hands_its_servers_over() {
     let (one, ..) = start(&place);
     let (_other, second, _) = start(&place);
     one.signal(Signal::SIGINT);
-    assert_eq!(one.end(), (Some(0), String::new()));
+    assert_eq!(one.end().0, Some(0));
     wait_until("the other process has all", || {
         status(&place).0 == [(second.clone(), "0-2".to_owned(), "serving".to_owned())]
     });

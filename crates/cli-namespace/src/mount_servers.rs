@@ -120,6 +120,8 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let served = Served::open(&arguments.namespace, &wanted.access)?;
     // The kernel would ask the mount for the chunks that the mount needs to answer.
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
+    // Nobody reads what a mount prints.
+    served.connection.remote().observe(Arc::new(|wait| tracing::warn!("{wait}")));
     let served = Arc::new(served);
     let (ends, watching) = keep_certificate(&served);
     let ran = mount_and_run(arguments, &wanted, &served, signals);

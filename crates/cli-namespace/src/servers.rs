@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use canopy_cluster::contents::{ClusterNamespace, Memory};
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
-    Connection, NoStorage, Security, Speaker, addresses_of, has_cluster, name_of,
+    Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, has_cluster, name_of,
 };
 use canopy_namespace::Result as NamespaceResult;
 use canopy_store::Environment;
@@ -140,12 +140,17 @@ fn by_place(name: &Path, access: &Access) -> anyhow::Result<Connection> {
     let certificate = access.certificate.clone().or_else(|| certificate_in(name));
     let security = Security::of_client(Some(&environment.storage), certificate.as_deref())?;
     let shown = name.display();
-    Connection::of_storage(&environment, security).with_context(|| {
+    Connection::of_storage(&environment, security, observer()).with_context(|| {
         format!(
             "cannot reach the servers of {shown}; 'canopy cluster status {shown}' shows which run, and \
              'canopy cluster start {shown} --listen ADDRESS' starts some"
         )
     })
+}
+
+/// Returns the function that prints why a command takes long.
+fn observer() -> WaitObserver {
+    Arc::new(|wait| canopy::message(wait))
 }
 
 /// Connects to processes at addresses.
@@ -154,7 +159,7 @@ fn by_addresses(addresses: &[Address], name: &Path, access: &Access) -> anyhow::
     let certificate = access.certificate.clone().or_else(beside);
     let security = Security::of_client(None, certificate.as_deref())?;
     let is_plain = security.is_plain();
-    Connection::open(addresses, security).with_context(|| {
+    Connection::open(addresses, security, observer()).with_context(|| {
         let advice = match is_plain {
             true => "; servers of other machines require a certificate: --certificate FILE",
             false => "",

@@ -36,6 +36,7 @@ fn measure(servers: u32, files: u32, session: SessionId) -> Result<(), Box<dyn E
         &clock,
     )?;
     let process = Process::with_all_servers(&environment, &clock)?;
+    process.look_after()?;
     let client = Client::new(process.clone(), session);
     let names: Vec<String> = (0..files).map(|number| format!("file{number}")).collect();
     let started = cpu_seconds();

@@ -45,25 +45,25 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The sender of a request, with the slot of its number. It is in use until the request has ended.
-struct Numbered<'a> {
-    sender: Sender<'a>,
+pub(crate) struct Numbered<'a> {
+    pub(crate) sender: Sender<'a>,
     _slot: Option<Slot<'a>>,
 }
 
 /// A client of the servers of a namespace. Its knowledge of partitions may be stale: servers correct
 /// it. Calls come from any number of threads.
 pub struct Client {
-    peers: Arc<dyn Peers>,
+    pub(crate) peers: Arc<dyn Peers>,
     /// The user of requests that are of nobody, if servers do not trust this client.
     own: Option<Credentials>,
     session: SessionId,
-    slots: Slots,
+    pub(crate) slots: Slots,
     pub(crate) held: Held,
     pub(crate) locks: ClientLocks,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
     pace: Arc<dyn Pace>,
-    maps: Mutex<HashMap<FileId, KnownDirectory>>,
+    pub(crate) maps: Mutex<HashMap<FileId, KnownDirectory>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
     /// Names by which files were last seen: directory and hash.
@@ -213,11 +213,28 @@ impl Client {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
-        let mut gone = 0;
+        let first = self.at(caller, directory, hash, &request)?;
+        self.complete_named(caller, (directory, hash), operation, first)
+    }
+
+    /// Completes the reply of the server of a name with what lies elsewhere.
+    pub(crate) fn complete_named(
+        &self,
+        caller: Caller<'_>,
+        (directory, hash): (FileId, u64),
+        operation: &Operation<'_>,
+        first: Response,
+    ) -> Result<Reply> {
+        let (mut first, mut gone) = (Some(first), 0);
         let inode = loop {
-            let Response::Reply(reply) = self.at(caller, directory, hash, &request)? else {
-                return Err(Error::Unfit);
+            let response = match first.take() {
+                Some(response) => response,
+                None => {
+                    let request = Request::Execute(operation.clone());
+                    self.at(caller, directory, hash, &request)?
+                }
             };
+            let Response::Reply(reply) = response else { return Err(Error::Unfit) };
             let Reply::Inode(inode) = reply else { return Ok(reply) };
             if !inode.has(flag::LINKED) {
                 break inode;
@@ -274,23 +291,29 @@ impl Client {
         hash: u64,
         request: &Request<'_>,
     ) -> Result<(Response, ServerId)> {
-        let home = self.home(directory)?;
         let numbered = self.number(caller, request);
-        let sender = numbered.sender;
+        self.at_server_by(numbered.sender, directory, hash, request)
+    }
+
+    /// Like `at_server`, with a number that the request has already.
+    pub(crate) fn at_server_by(
+        &self,
+        sender: Sender<'_>,
+        directory: FileId,
+        hash: u64,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
+        let home = self.home(directory)?;
         let mut refusals = BTreeMap::new();
         loop {
             let (partition, server) = self.find(home, directory, hash);
             let (partitions, changes) = match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { partitions, changes, .. }) => (partitions, changes),
-                reply => return Ok((reply?, server)),
+                Err(error) => return Err(error.about(partition, directory)),
+                Ok(response) => return Ok((response, server)),
             };
-            self.addressing_errors.fetch_add(1, Ordering::Relaxed);
             let mut maps = self.maps.lock();
-            if maps.len() >= REMEMBERED {
-                maps.clear();
-            }
-            let known = maps.entry(directory).or_default();
-            known.learn(partitions);
+            let known = self.learn(&mut maps, directory, partitions);
             // A server that refuses twice, and in whose partitions nothing has changed, does not
             // have the directory.
             let is_same = known.find(home, hash) == (partition, server);
@@ -300,7 +323,28 @@ impl Client {
         }
     }
 
-    fn find(&self, home: ServerId, directory: FileId, hash: u64) -> (PartitionId, ServerId) {
+    /// Learns from a server that does not hold a name.
+    pub(crate) fn learn<'a>(
+        &self,
+        maps: &'a mut HashMap<FileId, KnownDirectory>,
+        directory: FileId,
+        partitions: Partitions,
+    ) -> &'a KnownDirectory {
+        self.addressing_errors.fetch_add(1, Ordering::Relaxed);
+        if maps.len() >= REMEMBERED {
+            maps.clear();
+        }
+        let known = maps.entry(directory).or_default();
+        known.learn(partitions);
+        known
+    }
+
+    pub(crate) fn find(
+        &self,
+        home: ServerId,
+        directory: FileId,
+        hash: u64,
+    ) -> (PartitionId, ServerId) {
         let maps = self.maps.lock();
         maps.get(&directory).map_or((PartitionId::ZERO, home), |known| known.find(home, hash))
     }
@@ -478,6 +522,18 @@ impl Client {
         let slot = is_change.then(|| self.slots.take());
         let number = slot.as_ref().map_or(0, |slot| slot.number);
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
+    }
+
+    /// Like `number`; none if all numbers of the session are in use.
+    pub(crate) fn try_number<'a>(
+        &'a self,
+        caller: Caller<'a>,
+        request: &Request<'_>,
+    ) -> Option<Numbered<'a>> {
+        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
+        let slot = if is_change { Some(self.slots.try_take()?) } else { None };
+        let number = slot.as_ref().map_or(0, |slot| slot.number);
+        Some(Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot })
     }
 
     pub(crate) fn reader<'a>(&'a self, caller: Caller<'a>) -> Sender<'a> {

@@ -18,6 +18,7 @@ use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::remote::{Patience, Remote};
 use crate::security::Security;
+use crate::waits::WaitObserver;
 use crate::wire::{Address, AddressError};
 use canopy_model::{Credentials, ErrorKind};
 use canopy_namespace::operation::{Administration, Caller, Operation};
@@ -142,17 +143,19 @@ impl Connection {
     pub fn of_storage(
         environment: &Environment,
         security: Security,
+        observer: WaitObserver,
     ) -> std::result::Result<Self, ConnectionError> {
         let addresses = in_map(environment)?;
         if addresses.is_empty() {
             return Err(ConnectionError::NoProcess);
         }
-        let connection = Self::open(&addresses, security)?;
+        let connection = Self::open(&addresses, security, observer)?;
         connection.check_storage(&*environment.storage)?;
         Ok(connection)
     }
 
-    /// Connects to processes at addresses. One of them has to answer.
+    /// Connects to processes at addresses. One of them has to answer. The observer is notified of
+    /// servers that do not answer for long.
     ///
     /// # Errors
     ///
@@ -160,9 +163,10 @@ impl Connection {
     pub fn open(
         addresses: &[Address],
         security: Security,
+        observer: WaitObserver,
     ) -> std::result::Result<Self, ConnectionError> {
         let to_servers = security.for_servers()?;
-        let remote = Remote::connect_within(addresses, to_servers, PATIENCE, CONNECTING)?;
+        let remote = Remote::connect_within(addresses, to_servers, PATIENCE, CONNECTING, observer)?;
         let (speaker, settings) = introduce(&remote, &security)?;
         let peers: Arc<dyn Peers> = remote.clone();
         let client = Client::new(peers, remote.begin_session()?).speaking_for(speaker.own());

@@ -8,6 +8,7 @@ use canopy_namespace::operation::Caller;
 use canopy_partition::{ServerId, SplitPolicy};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::fmt;
 
 /// A message of a client or a server to a process.
 #[expect(clippy::large_enum_variant, reason = "nearly all messages are requests")]
@@ -44,6 +45,15 @@ impl<'a> Claim<'a> {
         match caller {
             Caller::Trusted => Claim::Trusted,
             Caller::User(who) => Claim::User(Cow::Borrowed(who)),
+        }
+    }
+}
+
+impl fmt::Display for Claim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Claim::Trusted => f.write_str("a server of the cluster"),
+            Claim::User(who) => write!(f, "user {}", who.uid),
         }
     }
 }
@@ -86,6 +96,19 @@ impl Route {
     }
 }
 
+/// Like `Envelope`, for the sender: it does not copy the request.
+#[derive(Serialize)]
+enum Sending<'a> {
+    Request {
+        server: ServerId,
+        claim: Claim<'a>,
+        session: SessionId,
+        number: u64,
+        marks: Vec<u64>,
+        request: &'a Request<'a>,
+    },
+}
+
 /// Returns a message as bytes.
 pub(crate) fn request(
     server: ServerId,
@@ -94,15 +117,27 @@ pub(crate) fn request(
     marks: Vec<u64>,
 ) -> Vec<u8> {
     let Sender { caller, session, number } = sender;
-    let envelope = Envelope::Request {
-        server,
-        claim: Claim::of(caller),
-        session,
-        number,
-        marks,
-        request: request.clone(),
-    };
-    encode(&envelope)
+    let claim = Claim::of(caller);
+    encode(&Sending::Request { server, claim, session, number, marks, request })
+}
+
+/// Variants of `Envelope`, `Claim` and `Request`, as they are encoded. A test compares them.
+const REQUEST: u32 = 0;
+const ROUTE: u32 = 1;
+const SESSION: u32 = 2;
+const TRUSTED: u32 = 0;
+const OF_SERVER: u32 = 10;
+
+/// Returns whether a message is a request that never waits for other servers. Looks at its head alone:
+/// all requests pass here.
+pub(crate) fn is_of_server(bytes: &[u8]) -> bool {
+    let Ok((kind, rest)) = postcard::take_from_bytes::<u32>(bytes) else { return false };
+    if kind != REQUEST {
+        return [ROUTE, SESSION].contains(&kind);
+    }
+    // Servers send no marks.
+    let head = postcard::take_from_bytes::<(ServerId, u32, SessionId, u64, u32, u32)>(rest);
+    matches!(head, Ok(((_, TRUSTED, _, _, 0, OF_SERVER), _)))
 }
 
 /// Returns a value as bytes.
@@ -138,5 +173,39 @@ pub(crate) fn route(bytes: &[u8]) -> Option<Route> {
     match postcard::from_bytes(bytes) {
         Ok(Answer::Route(route)) => Some(route),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ServerRequest;
+    use canopy_namespace::ROOT;
+
+    #[test]
+    fn what_is_sent_is_an_envelope() {
+        let sender = Sender { session: SessionId(5), number: 6, ..Sender::SERVER };
+        let sent = super::request(ServerId(3), sender, &Request::Part(ROOT), Vec::new());
+        let envelope = Envelope::Request {
+            server: ServerId(3),
+            claim: Claim::Trusted,
+            session: SessionId(5),
+            number: 6,
+            marks: Vec::new(),
+            request: Request::Part(ROOT),
+        };
+        assert_eq!(sent, encode(&envelope));
+        assert!(!is_of_server(&sent));
+        let of_server = Request::OfServer(ServerRequest::Named(Vec::new()));
+        assert!(is_of_server(&super::request(ServerId(300), sender, &of_server, Vec::new())));
+        assert!(is_of_server(&encode(&Envelope::Route)));
+        let user = Credentials { uid: 0, gids: vec![0, 1, 10] };
+        let user = Sender { caller: Caller::User(&user), ..sender };
+        assert!(!is_of_server(&super::request(ServerId(3), user, &of_server, Vec::new())));
+        assert!(!is_of_server(&[]) && !is_of_server(&[0, 3, 0]));
+        assert!(matches!(
+            postcard::from_bytes(&sent),
+            Ok(Envelope::Request { server: ServerId(3), .. })
+        ));
     }
 }

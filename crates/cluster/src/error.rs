@@ -2,6 +2,7 @@
 
 use crate::message::Partitions;
 use canopy_model::Retry;
+use canopy_namespace::FileId;
 use canopy_namespace::operation::Target;
 use canopy_namespace::quota::Shortage;
 use canopy_partition::{IntentId, PartitionId, ServerId};
@@ -59,17 +60,37 @@ pub enum Error {
         /// Reason.
         why: &'static str,
     },
+    /// The disk with the server's log is full. The request was executed, and is durable once there is
+    /// room: it is tried again.
+    #[error("server {0} cannot write its log: no space is left in its storage")]
+    Full(ServerId),
     /// A hand-over stopped: a server was busy, has gone, or a test has stopped it.
     #[error("the hand-over of {0} has stopped")]
     Stopped(PartitionId),
 }
 
 impl Error {
+    /// Returns the error with the partition that the request was about, if a server did not answer.
+    pub(crate) fn about(self, partition: PartitionId, directory: FileId) -> Self {
+        match self {
+            Error::NotRunning(server) => {
+                let why =
+                    format!("no process runs it; it has {partition} of directory {directory}");
+                Error::Unreachable { server, why }
+            }
+            Error::Unreachable { server, why } => {
+                let why = format!("{why}; it has {partition} of directory {directory}");
+                Error::Unreachable { server, why }
+            }
+            other => other,
+        }
+    }
+
     /// Returns whether a server did not answer, or could not ask another one: the same request may
     /// succeed later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Error::NotRunning(_) | Error::Unreachable { .. } => true,
+            Error::NotRunning(_) | Error::Unreachable { .. } | Error::Full(_) => true,
             // A damaged record is an error of the file.
             Error::Namespace(canopy_namespace::Error::Posix(_)) => false,
             Error::Namespace(error) => error.kind().retry() == Retry::Elsewhere,

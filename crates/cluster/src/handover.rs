@@ -14,6 +14,9 @@ use std::collections::HashSet;
 /// Entries that move in one step.
 const ENTRIES: usize = 512;
 
+/// Bytes of entries that move in one step; an entry with more is sent in parts.
+const ENTRY_BYTES: usize = 512 << 10;
+
 /// Records of executed changes in one step: those of symbolic links have 4 KiB.
 const RECORDS: usize = 128;
 
@@ -65,21 +68,24 @@ pub(crate) struct HandOver<'a> {
 }
 
 impl HandOver<'_> {
-    /// Moves the partition. Changes of its names wait meanwhile.
+    /// Moves the partition. Changes of its names wait meanwhile. Returns the number of entries.
     ///
     /// # Errors
     ///
     /// Fails with `Stopped` if it did not come to the decision or to its end, and as the tablets do.
-    pub(crate) fn run(&self, steps: &mut dyn Steps) -> Result<()> {
-        let hashes = self.child.hashes(self.child.first_depth());
-        if !self.giver.begin_moving(self.directory, self.attempt, hashes) {
+    pub(crate) fn run(&self, steps: &mut dyn Steps) -> Result<u64> {
+        if !self.giver.begin_moving(self.directory, self.child, self.attempt) {
             return Err(Error::Stopped(self.child));
         }
         let moved = self.offer(steps).and_then(|files| self.give(steps).map(|()| files));
-        let moved = moved.and_then(|files| self.giver.give_holds(&files));
+        let moved = moved.and_then(|(files, count)| {
+            self.giver.give_holds(&files)?;
+            Ok(count)
+        });
         self.giver.end_moving();
-        moved?;
-        self.finish(steps)
+        let count = moved?;
+        self.finish(steps)?;
+        Ok(count)
     }
 
     fn check(&self, goes_on: bool) -> Result<()> {
@@ -92,8 +98,9 @@ impl HandOver<'_> {
         self.peers.ask(self.receiver, Sender::SERVER, &Request::OfServer(step))
     }
 
-    /// The receiver gets all entries, and records that they are there. Returns the files that move.
-    fn offer(&self, steps: &mut dyn Steps) -> Result<HashSet<FileId>> {
+    /// The receiver gets all entries, and records that they are there. Returns the files that move,
+    /// and the number of entries.
+    fn offer(&self, steps: &mut dyn Steps) -> Result<(HashSet<FileId>, u64)> {
         let HandOver { giver, directory, child, .. } = *self;
         self.check(steps.goes_on(Step::Begin))?;
         let half = giver.tablet.directory_half(directory)?;
@@ -101,19 +108,21 @@ impl HandOver<'_> {
         self.check(begun == Response::Begun(Begun::Accepted))?;
         let hashes = child.hashes(child.first_depth());
         let mut files = HashSet::new();
-        let mut last: Option<MovedEntry> = None;
+        let mut last: Option<Vec<u8>> = None;
         loop {
-            let after = last.as_ref().map(|entry| &entry.name[..]);
+            let after = last.as_deref();
             let entries = giver.tablet.entries_to_move(directory, &hashes, after, ENTRIES)?;
             if entries.is_empty() {
                 break;
             }
-            self.check(steps.goes_on(Step::Entries))?;
-            let taken = self.send(MoveStep::Entries(Cow::Borrowed(&entries)))?;
-            self.check(taken.done()?)?;
             let here = entries.iter().map(|entry| &entry.inode).filter(|inode| !inode.has(APART));
             files.extend(here.map(|inode| inode.id));
-            last = entries.into_iter().last();
+            last = entries.last().map(|entry| entry.name.clone());
+            for some in in_steps(entries) {
+                self.check(steps.goes_on(Step::Entries))?;
+                let taken = self.send(MoveStep::Entries(Cow::Owned(some)))?;
+                self.check(taken.done()?)?;
+            }
         }
         self.send_executed()?;
         for holds in messages_of(giver.holds_of(&files)) {
@@ -123,7 +132,7 @@ impl HandOver<'_> {
         let count = giver.tablet.count_entries(directory, &hashes)?;
         let is_complete = self.send(MoveStep::Complete(count, self.splits))?.done()?;
         self.check(is_complete)?;
-        Ok(files)
+        Ok((files, count))
     }
 
     /// The receiver gets the changes that were executed, of all sessions: clients may send those
@@ -176,6 +185,22 @@ fn messages_of(holds: Vec<MovedHold>) -> Vec<Vec<MovedHold>> {
     messages
 }
 
+/// Returns entries as they are sent: together, but for those that are large, which are sent in parts.
+fn in_steps(entries: Vec<MovedEntry>) -> Vec<Vec<MovedEntry>> {
+    let (mut steps, mut together) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let mut parts = entry.into_parts(ENTRY_BYTES);
+        match parts.len() {
+            1 => together.append(&mut parts),
+            _ => steps.extend(parts.into_iter().map(|part| vec![part])),
+        }
+    }
+    if !together.is_empty() {
+        steps.push(together);
+    }
+    steps
+}
+
 /// Takes a step of a hand-over at the receiver.
 pub(crate) fn receive(
     receiver: &Server,
@@ -203,7 +228,7 @@ pub(crate) fn receive(
             Ok(Response::Done(true))
         }
         MoveStep::Holds(holds) => {
-            receiver.take_holds(holds)?;
+            receiver.take_arriving_holds(directory, child, attempt, holds)?;
             Ok(Response::Done(true))
         }
         MoveStep::Complete(count, splits) => {
@@ -220,6 +245,9 @@ pub(crate) fn receive(
         }
         MoveStep::Hold => {
             let holds = receiver.record(directory, |holdings| holdings.hold(child, attempt))?;
+            if holds {
+                receiver.keep_arrived_holds(directory, child);
+            }
             Ok(Response::Done(holds))
         }
         MoveStep::Ask => receiver.answer_of(directory, child, attempt).map(Response::Answer),
@@ -249,6 +277,9 @@ fn begin(
             break;
         }
         remove_remains(receiver, directory, &mut |_: Step| true)?;
+    }
+    if begun == Begun::Accepted {
+        receiver.drop_arrived_holds(directory, child, |before| before < attempt)?;
     }
     Ok(begun)
 }
@@ -309,6 +340,13 @@ pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Re
             Answer::Ended => holdings.end(child, attempt),
             Answer::Pending | Answer::Unknown => false,
         })?;
+        match answer {
+            Answer::Given => receiver.keep_arrived_holds(directory, child),
+            Answer::Ended => {
+                receiver.drop_arrived_holds(directory, child, |before| before <= attempt)?;
+            }
+            Answer::Pending | Answer::Unknown => {}
+        }
     }
     Ok(holds_more)
 }

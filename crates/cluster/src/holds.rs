@@ -314,6 +314,24 @@ impl Server {
         Ok(())
     }
 
+    /// Receiver: drops a hold that has arrived, unless the file is here, or was held again since.
+    pub(crate) fn drop_hold(&self, (session, id, ticket): (SessionId, FileId, u64)) -> Result<()> {
+        if self.tablet.has_file(id)? {
+            return Ok(());
+        }
+        let is_dropped = self.sessions.with(session, |files| {
+            let is_that = files.held.get(&id).is_some_and(|held| held.ticket == ticket);
+            is_that && files.held.remove(&id).is_some()
+        });
+        match is_dropped {
+            Some(true) => {
+                self.sessions.locks.drop_all([(session, id)].into_iter());
+                Ok(self.tablet.release(id, 1)?)
+            }
+            Some(false) | None => Ok(()),
+        }
+    }
+
     /// Giver: lets files go that were handed over, and notes that for their clients.
     pub(crate) fn give_holds(&self, files: &HashSet<FileId>) -> Result<()> {
         let mut gone = Vec::new();

@@ -48,6 +48,8 @@
 
 mod administration;
 mod answer;
+mod arrivals;
+mod bulk;
 pub mod certificates;
 pub mod check;
 mod client;
@@ -70,6 +72,7 @@ mod locks;
 mod making;
 pub mod membership;
 mod message;
+mod metrics;
 mod namespace;
 mod node;
 mod pace;
@@ -89,7 +92,9 @@ mod stopped;
 mod tables;
 mod tally;
 mod tasks;
+mod upkeep;
 mod view;
+mod waits;
 pub mod wire;
 mod workers;
 
@@ -107,10 +112,11 @@ pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Partitions, PastRequest, Refusal, Request,
     Response, Sender, ServerRequest, SessionId,
 };
+pub use metrics::{Counter, Metrics};
 pub use node::{Node, NodeError, NodeSettings};
 pub use pace::Pace;
-pub use peers::Peers;
-pub use process::Process;
+pub use peers::{Asked, Peers};
+pub use process::{Process, ProcessSettings};
 pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
 pub use searching::{ArrivalMark, NameRange, SearchPart};
@@ -121,3 +127,4 @@ pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
 pub use tally::Tally;
 pub use view::{ClusterView, checkpoint_all, cluster_tables, release_all};
+pub use waits::{Wait, WaitObserver};

@@ -140,7 +140,8 @@ pub enum ServerRequest<'a> {
     Named(Vec<FileId>),
     /// Returns what became of an attempt to make a directory.
     FateOf(FileId, Attempt),
-    /// Gives a server that may have partitions of a directory the attributes that it has got.
+    /// Gives a server that has partitions of a directory, or gets one, the attributes that it has got.
+    /// The server replies with the partitions that it knows.
     SetHalf(Cow<'a, DirectoryHalf>),
     /// Notes for good that a session of a client has ended: records get none of its objects any
     /// more.
@@ -419,6 +420,7 @@ impl From<&Error> for Refusal {
             | Error::Unfit
             | Error::InDoubt(_)
             | Error::NoCut { .. }
+            | Error::Full(_)
             | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
     }

@@ -6,23 +6,25 @@ use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
 use crate::handles::{HandleKey, Owner};
 use crate::membership::{
-    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
+    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessId, ProcessStatus,
 };
 use crate::message::{Refusal, Request, Response, Sender};
 use crate::peers::Peers;
-use crate::process::Process;
+use crate::process::{Process, ProcessSettings};
 use crate::remote::{Patience, Remote};
 use crate::rights::{Allowed, Rights};
 use crate::wire::{
-    Address, Batch, Call, ClientSecurity, Limits, Listener, Peer, Replies, ServerSecurity, Service,
+    Address, BODY_MAX, Batch, Call, ClientSecurity, Grant, Limits, Listener, Peer, Replies,
+    ServerSecurity, Service, Window,
 };
 use crate::workers::Workers;
+use canopy_events::LimitedEvents;
 use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
 use canopy_namespace::operation::{Access, Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::{Environment, Random};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -35,9 +37,6 @@ const SERVER_THREADS: usize = 32;
 
 /// Time until the servers of a process that starts have to run.
 const START_TIME: Duration = Duration::from_secs(120);
-
-/// Time between two looks for chunks that nothing needs any more.
-const COLLECT_EVERY: Duration = Duration::from_secs(5);
 
 /// Settings of a process.
 #[derive(Clone)]
@@ -92,6 +91,10 @@ struct Inner {
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
     servers: Workers<Peer>,
+    /// The newest map that is known.
+    map: Mutex<Option<Arc<ClusterMap>>>,
+    /// Refusals of what clients have asked for.
+    refusals: LimitedEvents,
     me: Weak<Inner>,
 }
 
@@ -106,10 +109,25 @@ impl Node {
         clock: &Clock,
         settings: &NodeSettings,
     ) -> std::result::Result<Self, NodeError> {
+        Self::start_with(environment, clock, settings, ProcessSettings::default())
+    }
+
+    /// Like `start`, with settings of the process.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `start` does.
+    pub fn start_with(
+        environment: &Environment,
+        clock: &Clock,
+        settings: &NodeSettings,
+        of_process: ProcessSettings,
+    ) -> std::result::Result<Self, NodeError> {
         let (patience, nowhere) = (Patience::SERVER, Route::default());
         let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
-        let process = Process::new(environment, clock, Some(others.clone()))?;
+        let process = Process::with_settings(environment, clock, of_process, Some(others.clone()))?;
+        process.look_after()?;
         let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
@@ -121,6 +139,8 @@ impl Node {
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
+            map: Mutex::default(),
+            refusals: LimitedEvents::default(),
             me: me.clone(),
         });
         let service: Arc<dyn Service> = inner.clone();
@@ -138,7 +158,6 @@ impl Node {
         let node = Node { listener: Some(listener), inner, addresses };
         *node.inner.membership.write() = Some(membership.clone());
         membership.wait_until_serving(START_TIME)?;
-        start_collecting(&node.inner)?;
         Ok(node)
     }
 
@@ -167,6 +186,12 @@ impl Node {
         self.inner.membership().map(|membership| membership.status()).unwrap_or_default()
     }
 
+    /// Returns numbers about this process, in the text format of Prometheus. They contain no names and
+    /// no addresses.
+    pub fn metrics(&self) -> String {
+        self.inner.process.metrics_text()
+    }
+
     /// Returns why this process is not a member any more; none if it is one.
     pub fn ended(&self) -> Option<MembershipError> {
         self.inner.membership()?.ended()
@@ -182,7 +207,13 @@ impl Node {
     pub fn leave(mut self, limit: Duration) -> std::result::Result<(), NodeError> {
         let deadline = Instant::now() + limit;
         let mut left = Ok(());
-        if let Some(mut membership) = self.inner.membership.write().take() {
+        if let Some(membership) = self.inner.membership() {
+            // Servers answer until others have them. Whether that succeeds is found out again below.
+            let _ = membership.depart(limit);
+        }
+        // The lock is not held meanwhile: the membership's threads take it.
+        let membership = self.inner.membership.write().take();
+        if let Some(mut membership) = membership {
             // A thread that answers a request has it for a moment.
             let membership = loop {
                 match Arc::try_unwrap(membership) {
@@ -199,28 +230,6 @@ impl Node {
         }
         Ok(left?)
     }
-}
-
-/// Has a thread remove chunks that nothing needs any more, while the process runs.
-fn start_collecting(inner: &Arc<Inner>) -> Result<()> {
-    let inner = Arc::downgrade(inner);
-    let run = move || {
-        let mut told = String::new();
-        loop {
-            std::thread::sleep(COLLECT_EVERY);
-            let Some(inner) = inner.upgrade() else { return };
-            // Another process may have taken a server over.
-            let failed = inner.process.collect().err().filter(|error| !error.is_passing());
-            let failed = failed.map(|error| error.to_string()).unwrap_or_default();
-            if !failed.is_empty() && failed != told {
-                tracing::warn!("cannot remove chunks that nothing needs: {failed}");
-            }
-            told = failed;
-        }
-    };
-    let spawned = std::thread::Builder::new().name("cluster-chunks".into()).spawn(run);
-    let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
-    Ok(spawned.map(drop).map_err(io)?)
 }
 
 impl Drop for Node {
@@ -242,17 +251,42 @@ impl Hosting for Inner {
     }
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
+        let before = self.map.lock().replace(map.clone());
+        if let (Some(before), Some(membership)) = (before, self.membership()) {
+            self.note_failovers(&before, &map, membership.process());
+        }
         self.others.learn(self.route_of(&map));
         self.process.hear_of_servers(map.servers.len() as u32);
+    }
+}
+
+impl Inner {
+    /// Counts servers that this process takes over from processes that have gone without notice.
+    fn note_failovers(&self, before: &ClusterMap, map: &ClusterMap, me: ProcessId) {
+        for (gone, process) in &before.processes {
+            if map.processes.contains_key(gone) {
+                continue;
+            }
+            let taken = before.servers_of(*gone).filter(|it| map.process_of(*it) == Some(me));
+            let taken = taken.count() as u64;
+            if taken > 0 {
+                self.process.metrics().failovers.add(taken);
+                let address = &process.address;
+                tracing::warn!("{address} has died: this process takes over {taken} servers");
+            }
+        }
     }
 }
 
 impl Service for Inner {
     fn take(&self, batch: Batch) {
         let Some(inner) = self.me.upgrade() else { return };
+        let metrics = inner.process.metrics();
+        metrics.frames.add(1);
+        metrics.calls.add(batch.len() as u64);
         let peer = batch.peer().clone();
         let may_be_server = inner.rights.may_be_server(&peer);
-        let is_urgent = |call: &Call| may_be_server && is_of_server(call.body());
+        let is_urgent = |call: &Call| may_be_server && envelope::is_of_server(call.body());
         let (own, others): (Vec<_>, Vec<_>) = batch.partition(is_urgent);
         for (workers, calls) in [(&self.servers, own), (&self.clients, others)] {
             if !calls.is_empty() {
@@ -262,16 +296,20 @@ impl Service for Inner {
             }
         }
     }
-}
 
-/// Returns whether a message is a request that never waits for other servers.
-fn is_of_server(body: &[u8]) -> bool {
-    matches!(
-        postcard::from_bytes(body),
-        Ok(Envelope::Route
-            | Envelope::Session
-            | Envelope::Request { request: Request::OfServer(_), .. })
-    )
+    fn grant(&self, peer: &Peer) -> std::result::Result<Grant, String> {
+        Ok(match self.rights.may_be_server(peer) {
+            // They send each other whole files, with the records of their chunks.
+            true => Grant {
+                is_exempt: true,
+                body_max: BODY_MAX as u32,
+                window: Window { bytes: 3 * BODY_MAX as u32, ..Grant::default().window },
+                memory: 3 * BODY_MAX,
+                ..Grant::default()
+            },
+            false => Grant::default(),
+        })
+    }
 }
 
 impl Inner {
@@ -304,6 +342,7 @@ impl Inner {
         let mut touched = BTreeMap::new();
         let is_alone = calls.len() == 1;
         for call in calls {
+            self.process.metrics().bytes_in.add(call.body().len() as u64);
             let Ok(envelope) = postcard::from_bytes::<Envelope<'_>>(call.body()) else {
                 call.refuse("the request is damaged");
                 continue;
@@ -319,7 +358,8 @@ impl Inner {
                     Answer::Session(self.key.session(Owner::of(peer), self.random.next_u64()))
                 }
                 Envelope::Request { server, .. } => {
-                    touched.entry(*server).or_insert_with(|| self.process.epoch_of(*server));
+                    let epoch = || (self.process.epoch_of(*server), false);
+                    touched.entry(*server).or_insert_with(epoch);
                     let executed = self.execute(peer, &envelope, is_alone);
                     if let Err(Error::Short(..)) = executed
                         && !is_alone
@@ -336,22 +376,34 @@ impl Inner {
                     }
                 }
             };
-            let server = match envelope {
-                Envelope::Request { server, .. } => Some(server),
+            let server = match &envelope {
+                Envelope::Request { server, request, .. } => {
+                    // What failed has changed nothing.
+                    let is_change = is_change(request) && !matches!(answer, Answer::Of(Err(_)));
+                    if let Some((_, changes)) = touched.get_mut(server) {
+                        *changes |= is_change;
+                    }
+                    Some((*server, is_change))
+                }
                 Envelope::Route | Envelope::Session => None,
             };
             done.push((call, server, answer));
         }
-        let make_durable = |(server, epoch): (ServerId, Result<u64>)| {
-            (server, epoch.and_then(|epoch| self.make_durable(server, epoch)))
-        };
-        let touched: BTreeMap<ServerId, Result<()>> =
-            touched.into_iter().map(make_durable).collect();
+        let outcomes = touched.into_iter().map(|(server, (epoch, is_change))| {
+            (server, epoch.and_then(|epoch| self.make_durable(server, epoch, is_change)))
+        });
+        let outcomes = BTreeMap::from_iter(outcomes);
         let mut replies = Replies::default();
         for (call, server, answer) in done {
-            let failed = server.and_then(|server| touched.get(&server)?.as_ref().err());
+            let failed = server.and_then(|(server, is_change)| {
+                let error = outcomes.get(&server)?.as_ref().err()?;
+                // While the disk is full, what has been stored can be read.
+                (is_change || !matches!(error, Error::Full(_))).then_some(error)
+            });
             let answer = failed.map_or(answer, |error| Answer::Of(Err(error.into())));
-            replies.answer(call, &envelope::encode(&answer));
+            let body = envelope::encode(&answer);
+            self.process.metrics().bytes_out.add(body.len() as u64);
+            replies.answer(call, &body);
         }
     }
 
@@ -380,7 +432,10 @@ impl Inner {
         if needs_marks {
             self.key.check(owner, request, marks)?;
         }
-        let allowed = self.rights.caller(peer, claim)?;
+        let allowed = self.rights.caller(peer, claim).inspect_err(|_| {
+            self.process.metrics().refusals.add(1);
+            self.refusals.warn(&format!("{peer} may not act for {claim}"));
+        })?;
         let caller = match &allowed {
             Allowed::Server => Caller::Trusted,
             Allowed::User(who) => Caller::User(who),
@@ -393,12 +448,17 @@ impl Inner {
     }
 
     /// Makes what a server has executed in an epoch outlast a crash. What is read from it is durable,
-    /// too, then.
-    fn make_durable(&self, server: ServerId, epoch: u64) -> Result<()> {
-        let synced = self.process.sync_epoch(server, epoch);
-        synced.map_err(|error| self.without_loss(server, error))?;
+    /// too, then, unless the disk is full (`Full`).
+    fn make_durable(&self, server: ServerId, epoch: u64, is_change: bool) -> Result<()> {
+        let synced = self.process.sync_for(server, epoch, is_change);
+        let synced = synced.map_err(|error| self.without_loss(server, error));
+        if let Err(error) = &synced
+            && !matches!(error, Error::Full(_))
+        {
+            return synced;
+        }
         match self.membership() {
-            Some(membership) if membership.may_answer(server) => Ok(()),
+            Some(membership) if membership.may_answer(server) => synced,
             _ => Err(Error::NotRunning(server)),
         }
     }
@@ -417,6 +477,17 @@ impl Inner {
             }
             _ => error,
         }
+    }
+}
+
+/// Returns whether a request may change what lies in a table.
+fn is_change(request: &Request<'_>) -> bool {
+    match request {
+        Request::Execute(operation) => {
+            !matches!(operation, Operation::Read(..) | Operation::Access(_) | Operation::Hold(_))
+        }
+        Request::Split(..) | Request::OfServer(_) => true,
+        _ => false,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::locks::{Account, Waits};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
+use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quotas::{ShareReply, ShareStep};
@@ -18,20 +19,22 @@ use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Administration, Caller, Change, Operation, Target};
+use crate::upkeep::TableCare;
+use canopy_namespace::operation::{Administration, Caller, Change, Operation};
 use canopy_namespace::{
-    Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
+    Clock, FileId, NoOpenFiles, ProcessMemory, Tablet, TabletRange, open_table_at,
 };
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
 use canopy_store::{Environment, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Bytes of SSTables' blocks that stay in memory, of all servers together.
-const CACHE_BYTES: u64 = 256 << 20;
+/// Bytes of memory that the tables of a process take, unless its settings have another number.
+const MEMORY_BYTES: u64 = 512 << 20;
 
 /// Time for which servers are asked again on behalf of one here.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,19 +49,44 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(5);
 /// Time for which a request waits for locks of programs.
 const LOCK_WAIT: Duration = Duration::from_millis(900);
 
+/// Settings of a process.
+#[derive(Clone)]
+pub struct ProcessSettings {
+    /// Limits of sessions of clients.
+    pub sessions: SessionSettings,
+    /// Bytes of memory that the tables of all its servers take together: half for changes that are not
+    /// in SSTables yet, half for blocks that were read.
+    pub memory_bytes: u64,
+    /// Time in which a client that writes contents has made no object, after which its session is
+    /// ended, and what it left is removed.
+    pub abandoned: Duration,
+}
+
+impl Default for ProcessSettings {
+    fn default() -> Self {
+        ProcessSettings {
+            sessions: SessionSettings::default(),
+            memory_bytes: MEMORY_BYTES,
+            abandoned: Duration::from_secs(3600),
+        }
+    }
+}
+
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
-    environment: Environment,
+    pub(crate) environment: Environment,
     clock: Clock,
     layout: Arc<Layout>,
-    cache: Arc<SstableCache>,
+    pub(crate) memory: ProcessMemory,
+    pub(crate) care: TableCare,
+    pub(crate) metrics: Arc<Metrics>,
     servers: RwLock<BTreeMap<ServerId, Arc<Server>>>,
     /// Asks the servers that other processes run, if there are any.
     others: Option<Arc<dyn Peers>>,
     tasks: Tasks,
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
-    sessions: SessionSettings,
+    pub(crate) settings: ProcessSettings,
     /// Servers as snapshots have them.
     past_servers: PastServers,
     /// Reads on behalf of servers here, wherever what they need is.
@@ -83,7 +111,7 @@ impl Process {
         clock: &Clock,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        Self::with_sessions(environment, clock, SessionSettings::default(), others)
+        Self::with_settings(environment, clock, ProcessSettings::default(), others)
     }
 
     /// Like `new`, with other limits of sessions.
@@ -97,7 +125,22 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        let process = Self::build(environment, clock, sessions, others, None)?;
+        let settings = ProcessSettings { sessions, ..ProcessSettings::default() };
+        Self::with_settings(environment, clock, settings, others)
+    }
+
+    /// Like `new`, with other settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn with_settings(
+        environment: &Environment,
+        clock: &Clock,
+        settings: ProcessSettings,
+        others: Option<Arc<dyn Peers>>,
+    ) -> Result<Arc<Self>> {
+        let process = Self::build(environment, clock, settings, others, None)?;
         process.tasks.start(&process, Self::work)?;
         sessions::start_ticking(&process)?;
         Ok(process)
@@ -117,13 +160,14 @@ impl Process {
         others: Option<Arc<dyn Peers>>,
         pace: Arc<dyn Pace>,
     ) -> Result<Arc<Self>> {
-        Self::build(environment, clock, sessions, others, Some(pace))
+        let settings = ProcessSettings { sessions, ..ProcessSettings::default() };
+        Self::build(environment, clock, settings, others, Some(pace))
     }
 
     fn build(
         environment: &Environment,
         clock: &Clock,
-        sessions: SessionSettings,
+        settings: ProcessSettings,
         others: Option<Arc<dyn Peers>>,
         pace: Option<Arc<dyn Pace>>,
     ) -> Result<Arc<Self>> {
@@ -142,12 +186,14 @@ impl Process {
             environment: environment.clone(),
             clock: clock.clone(),
             layout,
-            cache: SstableCache::new(environment, CACHE_BYTES),
+            memory: ProcessMemory::new(environment, settings.memory_bytes),
+            care: TableCare::default(),
+            metrics: Arc::default(),
             servers: RwLock::default(),
             others,
             tasks: Tasks::default(),
             failure: Mutex::default(),
-            sessions,
+            settings,
             pace,
             ticking: Mutex::default(),
             waits: Waits::default(),
@@ -198,28 +244,32 @@ impl Process {
         if self.servers.read().contains_key(&id) {
             return Ok(());
         }
-        let table = open_table(&self.environment, self.table_of(id)?, self.cache.clone())?;
+        let table = self.memory.open_table(self.table_of(id)?)?;
         let server = Arc::new(self.server_with(id, table)?);
         if server.tablet.is_new()? {
             adopt_ended(&server.tablet, self)?;
         }
         self.servers.write().insert(id, server.clone());
+        self.care.begin(id, server.tablet.table());
+        self.metrics.server_starts.add(1);
         build_indexes(&server)
     }
 
     /// Opens the table of a server as it was at a checkpoint, to be read alone.
     pub(crate) fn open_past_server(&self, id: ServerId, checkpoint: u64) -> Result<Server> {
-        let (table, cache) = (self.table_of(id)?, self.cache.clone());
+        let (table, cache) = (self.table_of(id)?, self.memory.cache().clone());
         self.server_with(id, open_table_at(&self.environment, table, checkpoint, cache)?)
     }
 
     fn server_with(&self, id: ServerId, table: Arc<Table>) -> Result<Server> {
         let range = TabletRange::Part([].into_iter().collect());
-        let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
+        let files = Arc::new(NoOpenFiles);
+        let tablet =
+            Tablet::sharing(&self.memory, table.clone(), range, self.clock.clone(), files)?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
-        let (sessions, pace) = (self.sessions.clone(), self.pace.clone());
-        Server::new(id, tablet, self.layout.clone(), sessions, pace)
+        let (sessions, pace) = (self.settings.sessions.clone(), self.pace.clone());
+        Server::new(id, tablet, self.layout.clone(), sessions, self.metrics.clone(), pace)
     }
 
     /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
@@ -230,6 +280,7 @@ impl Process {
     /// Fails as the table does. The server has stopped then, too.
     pub fn stop(&self, server: ServerId) -> Result<()> {
         let stopped = self.servers.write().remove(&server);
+        self.care.end(server);
         let Some(server) = stopped else { return Ok(()) };
         server.tablet.flush_pending()?;
         server.tablet.table().sync()?;
@@ -283,6 +334,22 @@ impl Process {
 
     /// Like `answer`. Unless it `may_wait`, a change that needs more of an account fails with `Short`.
     pub(crate) fn answer_as(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+        may_wait: bool,
+    ) -> Result<Response> {
+        let began = Instant::now();
+        let answer = self.answer_request(server, sender, request, may_wait);
+        // Another process may have the answer, and counts it then.
+        if !matches!(answer, Err(Error::NotRunning(_) | Error::Short(..))) {
+            self.metrics.note(request, began, &answer);
+        }
+        answer
+    }
+
+    fn answer_request(
         &self,
         server: ServerId,
         sender: Sender<'_>,
@@ -401,23 +468,32 @@ impl Process {
     /// Fails with `NotRunning` if the server does not run here, or has another epoch, and as the
     /// table does.
     pub fn sync_epoch(&self, server: ServerId, epoch: u64) -> Result<()> {
-        let running = self.server(server)?;
-        match running.epoch() == epoch {
-            true => Ok(running.tablet.table().sync()?),
-            false => Err(Error::NotRunning(server)),
+        self.sync_for(server, epoch, true)
+    }
+
+    /// Like `sync_epoch`. While the disk is full, a request that changes nothing does not try again.
+    pub(crate) fn sync_for(&self, server: ServerId, epoch: u64, is_change: bool) -> Result<()> {
+        let server = self.server(server)?;
+        if server.epoch() != epoch {
+            return Err(Error::NotRunning(server.id));
         }
+        if !is_change && server.is_full.load(Ordering::Relaxed) {
+            return Err(Error::Full(server.id));
+        }
+        let synced = server.tablet.table().sync();
+        let is_full = synced.as_ref().is_err_and(canopy_store::Error::is_deferred);
+        server.is_full.store(is_full, Ordering::Relaxed);
+        if is_full { Err(Error::Full(server.id)) } else { Ok(synced?) }
     }
 
     /// Counts the entry of a change.
     fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
-        let by = match change {
-            Change::Create { .. } => 1,
-            Change::Unlink(_) | Change::Rmdir(_) => -1,
+        let (name, by) = match change {
+            Change::Create { name, .. } => (name, 1),
+            Change::Unlink(name) | Change::Rmdir(name) => (name, -1),
             _ => return Ok(()),
         };
-        let Target::Name { directory, hash } = Operation::Change(change.clone()).target() else {
-            return Ok(());
-        };
+        let (directory, hash) = (name.directory, name.hash());
         if server.making.has_named() {
             self.tasks.add(Task::ConfirmNames(server.id));
         }
@@ -469,10 +545,20 @@ impl Process {
             // The entry that made a partition too large is there, whatever becomes of the split.
             Err(Error::Stopped(_)) => matches!(task, Task::Recover(_)),
             Err(error) => {
-                *self.failure.lock() = Some(error);
+                self.note_failure(&format!("{task}"), error);
                 true
             }
         }
+    }
+
+    /// Notes a failure of work beside requests. The log gets it unless it was the last one, too.
+    pub(crate) fn note_failure(&self, what: &str, error: Error) {
+        let mut failure = self.failure.lock();
+        let is_known = failure.as_ref().is_some_and(|last| last.to_string() == error.to_string());
+        if !is_known {
+            tracing::warn!("{what}: {error}");
+        }
+        *failure = Some(error);
     }
 
     /// Splits a partition until it has few enough entries, or there is no server for another half.
@@ -509,7 +595,7 @@ impl Process {
     /// it a few times in a second.
     pub fn tick(&self) {
         let mut asked = self.ticking.lock();
-        let now = (self.sessions.clock)();
+        let now = (self.settings.sessions.clock)();
         let asks = now.saturating_sub(*asked) >= OFFER_PATIENCE;
         if asks {
             *asked = now;
@@ -517,7 +603,7 @@ impl Process {
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
-                *self.failure.lock() = Some(error);
+                self.note_failure(&format!("server {id}"), error);
             }
             server.checking.expire();
             for (directory, partition) in server.growth.take_grown() {
@@ -582,6 +668,10 @@ impl Process {
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
             giver.keep_whole_unless(lower, directory, partition);
             giver.keep_whole_unless(upper, directory, child);
+            if is_split {
+                self.metrics.splits.add(1);
+                tracing::info!("server {server}: {partition} of {directory} split, with {child}");
+            }
             self.tasks.add(Task::Split(server, directory, child));
             return Ok(is_split);
         }
@@ -597,12 +687,31 @@ impl Process {
             attempt,
             splits: upper,
         };
+        let began = Instant::now();
         let outcome = hand_over.run(steps);
+        self.note_handover(&hand_over, began, &outcome);
         giver.keep_whole_unless(lower || outcome.is_err(), directory, partition);
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }
-        outcome.map(|()| true)
+        outcome.map(|_| true)
+    }
+
+    fn note_handover(&self, moved: &HandOver<'_>, began: Instant, outcome: &Result<u64>) {
+        let HandOver { giver, receiver, directory, child, .. } = moved;
+        let what = format!("server {}: {child} of {directory} to server {receiver}", giver.id);
+        match outcome {
+            Ok(entries) => {
+                self.metrics.handovers.add(1);
+                self.metrics.moved_entries.add(*entries);
+                let time = began.elapsed().as_millis();
+                tracing::info!("{what}: split, {entries} entries moved in {time} ms");
+            }
+            Err(error) => {
+                self.metrics.stopped_handovers.add(1);
+                tracing::debug!("{what}: {error}");
+            }
+        }
     }
 
     /// Returns the partitions of a directory, by the word of the servers that run here.
@@ -690,7 +799,7 @@ impl Process {
     }
 
     pub(crate) fn cache(&self) -> &Arc<SstableCache> {
-        &self.cache
+        self.memory.cache()
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -703,7 +812,7 @@ impl Process {
 
     /// Returns the time of the clock of sessions.
     pub(crate) fn steady_now(&self) -> Duration {
-        (self.sessions.clock)()
+        (self.settings.sessions.clock)()
     }
 
     /// Returns whether no hand-over, no making of a directory and no change of several servers is

@@ -4,12 +4,15 @@
 use crate::envelope::{self, Envelope, Route};
 use crate::error::{Error, Result};
 use crate::handles::Marks;
-use crate::message::{Request, Response, Sender, SessionId};
-use crate::peers::Peers;
-use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
+use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
+use crate::peers::{Asked, Peers};
+use crate::waits::{WaitObserver, Waiting, Waits};
+use crate::wire::{
+    Address, BODY_MAX, ClientSecurity, Connections, Refusal, SHARED_MAX, Terms, WireError,
+};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -26,7 +29,13 @@ const ROUTE_TIME: Duration = Duration::from_secs(2);
 const BRIEF: Duration = Duration::from_secs(2);
 
 /// Bytes that an answer may have.
-const ROOM: u32 = 1 << 20;
+const ROOM: u32 = SHARED_MAX as u32;
+
+/// Bytes that an answer may have when many are sent at once. More are under way at once, then.
+const ROOM_OF_MANY: u32 = Terms::ROOM;
+
+/// Bytes that an answer of a server to another one may have.
+const ROOM_MAX: u32 = BODY_MAX as u32;
 
 /// Times for requests.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +73,7 @@ pub struct Remote {
     elsewhere: OnceLock<Elsewhere>,
     /// Marks of ids that servers have given users.
     marks: Marks,
+    waits: Waits,
 }
 
 impl Remote {
@@ -77,10 +87,11 @@ impl Remote {
         security: ClientSecurity,
         patience: Patience,
     ) -> Result<Arc<Self>> {
-        Self::connect_within(seeds, security, patience, patience.whole)
+        Self::connect_within(seeds, security, patience, patience.whole, Arc::new(|_| {}))
     }
 
-    /// Like `connect`, with another time in which one has to answer.
+    /// Like `connect`, with another time in which one has to answer, and an observer, which is notified
+    /// of servers that do not answer for long.
     ///
     /// # Errors
     ///
@@ -90,16 +101,25 @@ impl Remote {
         security: ClientSecurity,
         patience: Patience,
         limit: Duration,
+        observer: WaitObserver,
     ) -> Result<Arc<Self>> {
         let remote = Self::new(seeds, security, patience, Route::default())?;
+        remote.waits.observe(observer);
         let mut pauses = Pauses::new(Instant::now() + limit);
+        let mut waiting = remote.waits.begin(None);
         loop {
             match remote.refresh() {
-                Ok(()) => return Ok(Arc::new(remote)),
+                Ok(()) => break waiting.answered(),
                 Err(failed) if failed.is_final || !pauses.wait() => return Err(failed.error),
-                Err(_) => {}
+                Err(failed) => waiting.notice(None, &failed.error.to_string()),
             }
         }
+        Ok(Arc::new(remote))
+    }
+
+    /// Has an observer notified of servers that do not answer for long, from now on.
+    pub fn observe(&self, observer: WaitObserver) {
+        self.waits.observe(observer);
     }
 
     /// Returns the processes that are known from a map.
@@ -119,6 +139,7 @@ impl Remote {
             seeds: seeds.to_vec(),
             elsewhere: OnceLock::new(),
             marks: Marks::default(),
+            waits: Waits::default(),
         })
     }
 
@@ -228,26 +249,42 @@ impl Remote {
         if answered { Ok(()) } else { Err(Failed { error: last, is_final }) }
     }
 
-    fn call(&self, server: ServerId, body: &[u8]) -> Outcome {
-        self.call_within(server, body, self.patience.attempt)
+    /// Learns the marks of an answer, and returns the rest of it.
+    fn learn_marks(&self, answer: Result<(Response, Option<Vec<u64>>)>) -> Result<Response> {
+        let (response, marks) = answer?;
+        marks.map_or(Ok(()), |marks| self.marks.learn(&response, &marks))?;
+        Ok(response)
     }
 
-    fn call_within(&self, server: ServerId, body: &[u8], limit: Duration) -> Outcome {
+    fn call(&self, server: ServerId, body: &[u8], room: u32, waiting: &mut Waiting<'_>) -> Outcome {
+        self.call_within(server, body, self.patience.attempt, room, waiting)
+    }
+
+    fn call_within(
+        &self,
+        server: ServerId,
+        body: &[u8],
+        limit: Duration,
+        room: u32,
+        waiting: &mut Waiting<'_>,
+    ) -> Outcome {
         let route = self.route();
-        let Some(address) = route.address(server).and_then(|address| address.parse().ok()) else {
+        let known = route.address(server);
+        let Some(address) = known.and_then(|address| address.parse().ok()) else {
             return Outcome::Again(Error::NotRunning(server));
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let terms = Terms::within(limit).with_room(ROOM);
-        match self.connections.call(&address, body, terms) {
+        let terms = Terms::within(limit).with_room(room);
+        let pending = self.connections.to(&address).start(body, terms);
+        match pending.wait_with(waiting.left(), &mut || waiting.notice(known, "")) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
-                answer => Outcome::Is(answer.and_then(|(response, marks)| {
-                    marks.map_or(Ok(()), |marks| self.marks.learn(&response, &marks))?;
-                    Ok(response)
-                })),
+                answer => Outcome::Is(self.learn_marks(answer)),
             },
             Err(error) => match &error {
+                WireError::Refused { refusal: Refusal::ReplyTooLarge, .. } => {
+                    Outcome::TooLarge(unreachable(server, &error))
+                }
                 WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
                     Outcome::Is(Err(unreachable(server, &error)))
                 }
@@ -267,19 +304,19 @@ struct Failed {
 /// Outcome of one attempt.
 enum Outcome {
     Is(Result<Response>),
+    /// The answer has more bytes than there is room for.
+    TooLarge(Error),
     /// Somebody else may have the answer.
     Again(Error),
 }
 
-fn is_final_refusal(refusal: &crate::wire::Refusal) -> bool {
-    use crate::wire::Refusal;
-    matches!(
-        refusal,
-        Refusal::TooLarge { .. }
-            | Refusal::ReplyTooLarge
-            | Refusal::Version(_)
-            | Refusal::Denied(_)
-    )
+fn is_final_refusal(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::TooLarge { .. } | Refusal::Version(_) | Refusal::Denied(_))
+}
+
+/// Returns whether a request that was executed does no more if it comes again.
+fn is_repeatable(request: &Request<'_>) -> bool {
+    matches!(request, Request::OfServer(ServerRequest::Intent(..)))
 }
 
 fn unreachable(server: ServerId, error: &WireError) -> Error {
@@ -290,15 +327,30 @@ impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
         let body = envelope::request(server, sender, request, self.marks.of(request));
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
+        let mut waiting = self.waits.begin(Some(server));
+        let mut room = ROOM;
         loop {
             let version = self.route().version;
-            let error = match self.call(server, &body) {
-                Outcome::Is(answer) => return answer,
+            let error = match self.call(server, &body, room, &mut waiting) {
+                // Servers answer each other with whole files, and repeat what they did.
+                Outcome::TooLarge(_) if room < ROOM_MAX && is_repeatable(request) => {
+                    room = ROOM_MAX;
+                    continue;
+                }
+                Outcome::Is(Err(error)) | Outcome::TooLarge(error) => {
+                    waiting.answered();
+                    return Err(error);
+                }
+                Outcome::Is(Ok(response)) => {
+                    waiting.answered();
+                    return Ok(response);
+                }
                 Outcome::Again(error) => error,
             };
             if !pauses.wait() {
                 return Err(error);
             }
+            waiting.notice(self.route().address(server), &error.to_string());
             if self.route().version == version {
                 // If nobody knows anything newer, the process may answer yet.
                 let _ = self.refresh();
@@ -314,18 +366,56 @@ impl Peers for Remote {
     ) -> Result<Response> {
         let body = envelope::request(server, sender, request, self.marks.of(request));
         let version = self.route().version;
-        match self.call_within(server, &body, BRIEF) {
-            Outcome::Is(answer) => return answer,
+        let mut waiting = self.waits.begin(Some(server));
+        match self.call_within(server, &body, BRIEF, ROOM, &mut waiting) {
+            Outcome::Is(answer) => {
+                waiting.answered();
+                return answer;
+            }
+            Outcome::TooLarge(error) => return Err(error),
             Outcome::Again(_) if self.route().version == version => {
                 // If nobody knows anything newer, the process may answer yet.
                 let _ = self.refresh();
             }
             Outcome::Again(_) => {}
         }
-        match self.call_within(server, &body, BRIEF) {
+        match self.call_within(server, &body, BRIEF, ROOM, &mut waiting) {
             Outcome::Is(answer) => answer,
-            Outcome::Again(error) => Err(error),
+            Outcome::Again(error) | Outcome::TooLarge(error) => Err(error),
         }
+    }
+
+    fn ask_all(&self, asked: &[Asked<'_>]) -> Vec<Result<Response>> {
+        let route = self.route();
+        let terms = Terms::within(self.patience.attempt).with_room(ROOM_OF_MANY);
+        // Requests to one process are begun together, so that they share frames.
+        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut answers =
+            Vec::from_iter(asked.iter().map(|one| Err(Error::NotRunning(one.server))));
+        for (at, one) in asked.iter().enumerate() {
+            if let Some(address) = route.address(one.server) {
+                places.entry(address).or_default().push(at);
+            }
+        }
+        let mut begun = Vec::new();
+        for (address, places) in places {
+            let Ok(address) = address.parse() else { continue };
+            let body = |at: &usize| {
+                let Asked { server, sender, request } = asked[*at];
+                envelope::request(server, sender, request, self.marks.of(request))
+            };
+            let bodies = Vec::from_iter(places.iter().map(body));
+            let bodies = bodies.iter().map(Vec::as_slice);
+            let pending = self.connections.to(&address).start_all(bodies, terms);
+            begun.extend(places.into_iter().zip(pending));
+        }
+        for (at, pending) in begun {
+            answers[at] = match pending.wait() {
+                Ok(answer) => self.learn_marks(envelope::answer(&answer)),
+                Err(error) => Err(unreachable(asked[at].server, &error)),
+            };
+        }
+        answers
     }
 
     fn server_count(&self) -> u32 {

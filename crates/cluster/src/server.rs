@@ -1,5 +1,6 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
+use crate::arrivals::ArrivedHolds;
 use crate::check::Checking;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
@@ -8,6 +9,7 @@ use crate::intents::{Intents, LockKey};
 use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
+use crate::metrics::Metrics;
 use crate::pace::{Pace, system_pace};
 use crate::quotas::ServerQuotas;
 use crate::searching::Arrivals;
@@ -26,7 +28,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Directories whose partitions a server remembers for its intents.
@@ -40,10 +42,13 @@ pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) tablet: Tablet,
     pub(crate) layout: Arc<Layout>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Held by changes of attributes of directories, which several servers get.
     attributes: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
+    /// Holds of files that are on their way here.
+    pub(crate) arrived_holds: ArrivedHolds,
     /// Directories that are being made.
     pub(crate) making: MakingDirectories,
     /// Shares of limits, and those that the authority has given.
@@ -52,6 +57,8 @@ pub(crate) struct Server {
     pub(crate) cuts: Cuts,
     /// Snapshots of the namespace. Only server 0 has any.
     pub(crate) snapshots: Snapshots,
+    /// Whether the log could not be written last, as the disk was full.
+    pub(crate) is_full: AtomicBool,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -109,6 +116,7 @@ impl Server {
         tablet: Tablet,
         layout: Arc<Layout>,
         settings: SessionSettings,
+        metrics: Arc<Metrics>,
         pace: Option<Arc<dyn Pace>>,
     ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
@@ -151,12 +159,15 @@ impl Server {
             id,
             tablet,
             layout,
+            metrics,
             attributes: Mutex::new(()),
             sessions,
+            arrived_holds: ArrivedHolds::default(),
             making,
             quotas,
             cuts: Cuts::default(),
             snapshots,
+            is_full: AtomicBool::new(false),
             attempts: AtomicU64::new(1),
             growth: Growth::default(),
             tallies: Tallies::default(),
@@ -394,6 +405,7 @@ impl Server {
         concerns: impl Fn(&Moving) -> canopy_namespace::Result<bool>,
         keys: &[LockKey],
     ) -> Result<RwLockReadGuard<'_, State>> {
+        let mut has_waited = false;
         loop {
             let state = self.state.read();
             if let Some(intent) = state.intents.holder(keys) {
@@ -402,6 +414,9 @@ impl Server {
             match &state.moving {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                self.metrics.handover_waits.add(1);
             }
             if self.is_simulated {
                 drop(state);
@@ -420,9 +435,10 @@ impl Server {
     pub(crate) fn begin_moving(
         &self,
         directory: FileId,
+        child: PartitionId,
         attempt: Attempt,
-        hashes: RangeInclusive<u64>,
     ) -> bool {
+        let hashes = child.hashes(child.first_depth());
         let mut state = self.state.write();
         let is_locked = !state.intents.holders_in(directory, &hashes).is_empty();
         // With the lock: a cut looks at `moving` after it has paused this.

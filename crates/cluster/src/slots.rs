@@ -42,21 +42,34 @@ impl Slots {
     pub(crate) fn take(&self) -> Slot<'_> {
         let mut state = self.state.lock();
         loop {
-            let unused = state.latest.len();
-            let slot = match state.free.pop() {
-                Some(slot) => slot,
-                None if (unused as u64) < ChangeId::SLOTS => {
-                    state.latest.push(unused as u64);
-                    unused
-                }
-                None => {
-                    self.freed.wait(&mut state);
-                    continue;
-                }
-            };
-            state.latest[slot] += ChangeId::SLOTS;
-            return Slot { slots: self, slot, number: state.latest[slot] };
+            if let Some((slot, number)) = state.next() {
+                return Slot { slots: self, slot, number };
+            }
+            self.freed.wait(&mut state);
         }
+    }
+
+    /// Takes a slot if one is free. A thread that has one must not wait for another one.
+    pub(crate) fn try_take(&self) -> Option<Slot<'_>> {
+        let (slot, number) = self.state.lock().next()?;
+        Some(Slot { slots: self, slot, number })
+    }
+}
+
+impl State {
+    /// Returns a free slot with the number of its next change.
+    fn next(&mut self) -> Option<(usize, u64)> {
+        let unused = self.latest.len();
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if (unused as u64) < ChangeId::SLOTS => {
+                self.latest.push(unused as u64);
+                unused
+            }
+            None => return None,
+        };
+        self.latest[slot] += ChangeId::SLOTS;
+        Some((slot, self.latest[slot]))
     }
 }
 
@@ -74,6 +87,7 @@ mod tests {
         assert_eq!(used.len() as u64, ChangeId::SLOTS);
         // One that waits gets a slot when there is one.
         let (first, rest) = (all[0].number, all.len());
+        assert!(slots.try_take().is_none());
         let next = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| slots.take().number);
             drop(all.into_iter().next());

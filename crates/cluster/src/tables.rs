@@ -29,7 +29,7 @@
 
 use crate::error::Result;
 use canopy_namespace::{Clock, Error, Ownership, Settings, create_added_table, create_table};
-use canopy_partition::SplitPolicy;
+use canopy_partition::{PARTITIONS_MAX, SplitPolicy};
 use canopy_store::storage::{Created, Storage};
 use canopy_store::{Environment, TableId};
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,8 @@ pub(crate) struct TableList {
 ///
 /// # Errors
 ///
-/// Fails with `Invalid` if there is one already or no server, and as storage does.
+/// Fails with `Invalid` if there is one already, without a server and beyond a limit, and as storage
+/// does.
 pub fn create_cluster(
     environment: &Environment,
     settings: &Settings,
@@ -86,6 +87,15 @@ pub fn create_cluster(
     clock: &Clock,
 ) -> Result<()> {
     check_count(servers)?;
+    let partitions = u64::from(servers) * u64::from(policy.partitions_per_server);
+    if partitions > u64::from(PARTITIONS_MAX) {
+        let text = format!(
+            "a directory has at most {PARTITIONS_MAX} partitions, and {servers} logical servers with {} \
+             each are more",
+            policy.partitions_per_server
+        );
+        return Err(Error::Invalid(text).into());
+    }
     let taken = || Error::Invalid("there is a cluster already".into()).into();
     if has_cluster(&*environment.storage)? {
         return Err(taken());

@@ -4,6 +4,7 @@ use canopy_namespace::FileId;
 use canopy_partition::{PartitionId, ServerId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -48,6 +49,25 @@ impl Task {
             | Task::EndSnapshots(server)
             | Task::Limits(server) => Some(server),
             Task::Learn(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Split(server, directory, partition) => {
+                write!(f, "server {server}: splitting {partition} of {directory}")
+            }
+            Task::Recover(server) => write!(f, "server {server}: recovery"),
+            Task::Doubts(server) => write!(f, "server {server}: changes of several servers"),
+            Task::ConfirmNames(server) | Task::SettleMaking(server) => {
+                write!(f, "server {server}: new directories")
+            }
+            Task::Learn(_) => f.write_str("the list of servers"),
+            Task::Offers(server) => write!(f, "server {server}: partitions that were offered"),
+            Task::EndSnapshots(server) => write!(f, "server {server}: the end of snapshots"),
+            Task::Limits(server) => write!(f, "server {server}: limits of accounts"),
         }
     }
 }

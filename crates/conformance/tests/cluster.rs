@@ -89,7 +89,7 @@ impl Mounted {
 
     fn believing(site: &Site, believes: Believes) -> Self {
         let security = Security::of_client(None, None).unwrap();
-        let connection = Connection::open(&site.addresses(), security).unwrap();
+        let connection = Connection::open(&site.addresses(), security, Arc::new(|_| {})).unwrap();
         let namespace = connection.namespace(&site.environment, Memory::default()).unwrap();
         let on = TempDir::new_in("/dev/shm").unwrap();
         let options = Options {

@@ -247,6 +247,8 @@ pub(crate) fn create_or_confirm(
         match (environment.storage.read(name), failed) {
             (Ok(found), _) if found == *bytes => return Ok(Created::Now),
             (Ok(_), _) => return Ok(Created::ThereWasOne),
+            // A full disk stays full for longer, and the caller tries again.
+            (Err(_), Some(failed)) if failed.is_shortage() => return Err(failed),
             (Err(error), failed) if tries >= RETRIES => return Err(failed.unwrap_or(error)),
             (Err(_), _) => environment.clock.sleep(retry_pause(tries)),
         }

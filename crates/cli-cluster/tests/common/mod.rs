@@ -47,6 +47,18 @@ impl Place {
         Place { dir, namespace }
     }
 
+    /// Makes a namespace of two servers on a file system of its own, of this size.
+    pub fn on_disk_of(size: &str) -> Self {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(dir.path());
+        success(&mount.output().unwrap());
+        let namespace = dir.path().join("namespace");
+        let mut create = Command::new(canopy_ns());
+        success(&create.args(["ns", "create", "--servers", "2"]).arg(&namespace).output().unwrap());
+        Place { dir, namespace }
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -66,6 +78,13 @@ impl Place {
 
     pub fn run(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // There is none, but for a namespace with a disk of its own.
+        let _ = Command::new("umount").arg("-l").arg(self.dir.path()).output();
     }
 }
 

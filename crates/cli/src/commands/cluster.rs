@@ -253,6 +253,15 @@ pub struct Start {
     /// in a directory, 3 in a bucket]
     #[arg(long, value_name = "SECONDS")]
     pub lease: Option<f64>,
+    /// Let the tables of all servers here take SIZE of memory together, such as 2G [default: 512M]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Serve numbers for Prometheus at http://HOST:PORT/metrics; they contain no names and no paths
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<String>,
+    /// Write these numbers for node_exporter's textfile collector to FILE every few seconds
+    #[arg(long, value_name = "FILE")]
+    pub prometheus: Option<PathBuf>,
     /// Read settings from FILE, named like these options [default: NAMESPACE/cluster.toml, if it is
     /// there]
     #[arg(long, value_name = "FILE")]

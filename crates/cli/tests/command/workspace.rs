@@ -13,7 +13,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-model", &["canopy-unify"]),
     ("canopy-events", &["canopy-unify"]),
     ("canopy-partition", &["canopy-unify"]),
-    ("canopy-cluster", &["canopy-model", "canopy-namespace", "canopy-partition", "canopy-store"]),
+    (
+        "canopy-cluster",
+        &["canopy-events", "canopy-model", "canopy-namespace", "canopy-partition", "canopy-store"],
+    ),
     ("canopy-as-user", &["canopy-events", "canopy-model"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
@@ -164,7 +167,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("canopy-conformance", &["canopy-mount", "canopy-namespace", "canopy-store"]),
-    ("canopy-bench", &["canopy-model", "canopy-index", "canopy-scan", "canopy-watch"]),
+    (
+        "canopy-bench",
+        &[
+            "canopy-cluster",
+            "canopy-model",
+            "canopy-index",
+            "canopy-namespace",
+            "canopy-scan",
+            "canopy-watch",
+        ],
+    ),
 ];
 
 /// Dependencies that only some crates may have: the beginning of their names, and those crates.

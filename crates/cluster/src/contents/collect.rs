@@ -94,6 +94,7 @@ pub fn collect_session(
     peers: &dyn Peers,
     operations: &dyn Operations,
     session: u64,
+    pace: &mut dyn FnMut(),
 ) -> Result<Collected> {
     let storage = &*environment.storage;
     storage.create(&ended_name(session), Bytes::new())?;
@@ -117,6 +118,7 @@ pub fn collect_session(
     for one in storage.list(&prefix_of(session), "")? {
         // Others may have put something here.
         let Some((chunk, object)) = objects::parse(&one.name) else { continue };
+        pace();
         match is_needed(operations, chunk, object)? {
             Some(true) => collected.needed += 1,
             None => collected.left += 1,

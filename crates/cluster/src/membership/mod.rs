@@ -208,14 +208,24 @@ impl Membership {
         })
     }
 
-    /// Gives all servers of this process to others, stops them here, and leaves the map.
+    /// Gives all servers of this process to others, stops them here, and leaves the map. Until then,
+    /// the process may answer.
     ///
     /// # Errors
     ///
     /// Fails with `TimedOut`; then others take over when the lease ends.
-    pub fn leave(mut self, limit: Duration) -> Result<(), MembershipError> {
+    pub fn depart(&self, limit: Duration) -> Result<(), MembershipError> {
         self.shared.change(|member, now| member.depart(Departure::Leave, now));
-        let left = self.wait("leave the cluster", limit, |member| member.end() == Some(End::Left));
+        self.wait("leave the cluster", limit, |member| member.end() == Some(End::Left))
+    }
+
+    /// Departs, and ends.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `depart` does.
+    pub fn leave(mut self, limit: Duration) -> Result<(), MembershipError> {
+        let left = self.depart(limit);
         self.close();
         self.shared.remove_own_renewals();
         match left {

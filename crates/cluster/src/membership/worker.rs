@@ -6,6 +6,8 @@ use super::map::{ClusterMap, ProcessId};
 use super::maps::{commit, greatest_version, newest_map, remove_old};
 use super::member::{Action, Look, Member};
 use super::{Hosting, MembershipError};
+use bytes::Bytes;
+use canopy_model::ErrorKind;
 use canopy_partition::ServerId;
 use canopy_store::storage::{Created, Storage};
 use canopy_store::{Environment, Result};
@@ -136,7 +138,11 @@ impl Shared {
             let renewal = state.member.renew(now);
             drop(state);
             let time_ms = self.environment.clock.now_ms().to_string();
-            let created = self.storage().create(&renewal.name(), time_ms.into());
+            let mut created = self.storage().create(&renewal.name(), time_ms.into());
+            if created.as_ref().is_err_and(|error| error.kind() == ErrorKind::Exhausted) {
+                // A full disk may still take a name. What has been stored can be read meanwhile.
+                created = self.storage().create(&renewal.name(), Bytes::new());
+            }
             state = self.state.lock();
             state.member.renewed_by(renewal, now, matches!(created, Ok(Created::Now)));
             if let Err(error) = created {

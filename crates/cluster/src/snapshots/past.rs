@@ -163,22 +163,32 @@ impl Process {
     pub fn collect(&self) -> Result<u64> {
         let mut removed = 0;
         for id in self.running() {
-            let Ok(server) = self.server(id) else { continue };
-            // Server 0 is asked once, after the notes are in the table.
-            let known = OnceCell::new();
-            let is_needed = |chunk, object| {
-                let known = match known.get() {
-                    Some(known) => known,
-                    None => {
-                        let asked = self.ask_for_snapshots()?;
-                        known.get_or_init(|| asked)
-                    }
-                };
-                Ok(self.is_needed_by_snapshots(id, known, chunk, object))
-            };
-            let (environment, cache) = (self.environment(), self.cache());
-            removed += collect_garbage(&server.tablet, environment, cache, &is_needed)?;
+            match self.collect_at(id) {
+                Err(Error::NotRunning(server)) if server == id => {}
+                collected => removed += collected?,
+            }
         }
+        Ok(removed)
+    }
+
+    /// Like `collect`, for one server.
+    pub(crate) fn collect_at(&self, id: ServerId) -> Result<u64> {
+        let server = self.server(id)?;
+        // Server 0 is asked once, after the notes are in the table.
+        let known = OnceCell::new();
+        let is_needed = |chunk, object| {
+            let known = match known.get() {
+                Some(known) => known,
+                None => {
+                    let asked = self.ask_for_snapshots()?;
+                    known.get_or_init(|| asked)
+                }
+            };
+            Ok(self.is_needed_by_snapshots(id, known, chunk, object))
+        };
+        let (environment, cache) = (self.environment(), self.cache());
+        let removed = collect_garbage(&server.tablet, environment, cache, &is_needed)?;
+        self.metrics.removed_objects.add(removed);
         Ok(removed)
     }
 

@@ -8,6 +8,7 @@ use crate::wire::registry::Registry;
 use crate::wire::security::{Accepted, ServerSecurity};
 use crate::wire::served::{Newcomer, Shared, serve};
 use crate::wire::worker::Worker;
+use canopy_events::LimitedEvents;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -69,7 +70,8 @@ impl Listener {
         }
         let (stop, is_stopping) = watch::channel(false);
         let registry = Registry::new(limits.connections, limits.silent);
-        let shared = Shared { service, security, limits, registry, is_stopping };
+        let refusals = LimitedEvents::default();
+        let shared = Shared { service, security, limits, registry, refusals, is_stopping };
         Self::accept_all(sockets, Arc::new(shared), stop)
     }
 

@@ -127,14 +127,35 @@ impl Pending {
     ///
     /// Fails if there is none; the error states whether the server may have executed the call.
     pub fn wait(self) -> Result<Bytes, WireError> {
+        self.wait_with(Duration::MAX, &mut || {})
+    }
+
+    /// Like `wait`, but calls `notice` once if there is no answer after `time`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `wait` does.
+    pub fn wait_with(self, time: Duration, notice: &mut dyn FnMut()) -> Result<Bytes, WireError> {
         PARKED.with(|waker| {
+            let mut due: Option<Instant> = None;
+            let mut is_noticed = time == Duration::MAX;
             loop {
                 if let Poll::Ready(outcome) = self.poll_slot(waker) {
                     return outcome;
                 }
-                let left = self.slot.deadline.saturating_duration_since(Instant::now());
+                let now = Instant::now();
+                let mut left = self.slot.deadline.saturating_duration_since(now);
                 if left.is_zero() {
                     return self.give_up();
+                }
+                if !is_noticed {
+                    let due = *due.get_or_insert(now + time);
+                    if due <= now {
+                        is_noticed = true;
+                        notice();
+                        continue;
+                    }
+                    left = left.min(due - now);
                 }
                 std::thread::park_timeout(left);
             }

@@ -5,6 +5,7 @@ use crate::wire::loopback::uid_of_other_end;
 use crate::wire::peer::Peer;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ServerConfig};
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
@@ -141,6 +142,16 @@ pub(crate) enum Origin {
     Remote(IpAddr),
     /// A process of this machine whose user the kernel does not report, and why.
     Unknown(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Local(uid) => write!(f, "user {uid} of this machine"),
+            Origin::Remote(ip) => ip.fmt(f),
+            Origin::Unknown(_) => f.write_str("a process of this machine"),
+        }
+    }
 }
 
 impl ServerSecurity {

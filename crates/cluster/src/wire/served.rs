@@ -9,6 +9,7 @@ use crate::wire::frame::{
 use crate::wire::limits::Limits;
 use crate::wire::registry::{ConnectionGuard, Registry, SilentGuard};
 use crate::wire::security::{Accepted, Origin, Secured, ServerSecurity, Unfit};
+use canopy_events::LimitedEvents;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,8 +31,16 @@ pub(crate) struct Shared {
     pub(crate) security: ServerSecurity,
     pub(crate) limits: Limits,
     pub(crate) registry: Arc<Registry>,
+    /// Connections that were refused, for the log.
+    pub(crate) refusals: LimitedEvents,
     /// Becomes true once the listener stops.
     pub(crate) is_stopping: watch::Receiver<bool>,
+}
+
+impl Shared {
+    fn note_refusal(&self, origin: &Origin, reason: &str) {
+        self.refusals.warn(&format!("a connection of {origin} was refused: {reason}"));
+    }
 }
 
 /// A connection before it has authenticated itself.
@@ -101,10 +110,15 @@ async fn greet(
     let mut secured = match shared.security.secure(stream, origin).await {
         Ok(secured) => secured,
         Err(Unfit::Denied(reason, Some(mut stream))) => {
+            shared.note_refusal(origin, &reason);
             refuse(&mut stream, Admission::Denied, &reason).await;
             return None;
         }
-        Err(Unfit::Denied(_, None) | Unfit::Io(_)) => return None,
+        Err(Unfit::Denied(reason, None)) => {
+            shared.note_refusal(origin, &reason);
+            return None;
+        }
+        Err(Unfit::Io(_)) => return None,
     };
     let mut greeting = [0; CLIENT_GREETING];
     secured.stream.read_exact(&mut greeting).await.ok()?;
@@ -126,6 +140,7 @@ async fn greet(
             Some((secured, admitted, sizes))
         }
         Err((admission, reason)) => {
+            shared.note_refusal(origin, &reason);
             refuse(&mut secured.stream, admission, &reason).await;
             None
         }

@@ -3,15 +3,17 @@
 use crate::change;
 use crate::place::{CHUNK, Life, Place};
 use canopy_cluster::contents::{Collected, collect_session, session_objects, sessions};
+use canopy_cluster::{Process, ProcessSettings};
 use canopy_namespace::operation::{Access, Change, ContentsPart, Moment, Operation, Read};
-use canopy_namespace::{EntryName, Execute, FileContents, FileId, ROOT, Reply};
+use canopy_namespace::{EntryName, Execute, FileContents, FileId, ROOT, Reply, system_clock};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 impl Place {
     fn collect(&self, session: u64) -> Collected {
         let (peers, operations) = (&*self.process, self.operations());
-        collect_session(&self.environment, peers, &operations, session).expect("collected")
+        collect_session(&self.environment, peers, &operations, session, &mut || ())
+            .expect("collected")
     }
 
     fn sessions(&self) -> Vec<u64> {
@@ -137,6 +139,37 @@ fn objects_that_were_collected_are_not_named_later() {
         place.process.collect().expect("collected");
         assert_eq!(place.objects("contents/chunk/").len(), 2);
     }
+}
+
+/// What a client leaves that has died goes by itself, and a client that lives notices nothing.
+#[test]
+fn abandoned_objects_are_removed_by_themselves() {
+    let place = Place::new();
+    let client = place.client();
+    let id = client.create("file").id;
+    client.0.open(id).expect("a file");
+    client.write(id, 0, &[1; 9000]).expect("written");
+    client.0.publish(id).expect("sent");
+    let life = Life::new(3, false);
+    let mortal = place.mortal(&life);
+    mortal.0.open(id).expect("a file");
+    mortal.write(id, 0, &[3; 5000]).expect("written");
+    assert!(mortal.0.publish(id).is_err());
+    assert_eq!((place.sessions().len(), place.objects("contents/chunk/").len()), (2, 5));
+    place.process.sync().expect("synced");
+    let abandoned = std::time::Duration::from_millis(200);
+    let settings = ProcessSettings { abandoned, ..ProcessSettings::default() };
+    let (environment, clock) = (&place.environment, system_clock());
+    let process = Process::with_settings(environment, &clock, settings, None).expect("a process");
+    process.open_all().expect("servers");
+    process.look_after().expect("threads");
+    let begin = std::time::Instant::now();
+    while place.objects("contents/chunk/").len() > 3 || !place.sessions().is_empty() {
+        assert!(begin.elapsed().as_secs() < 60, "{:?}", place.objects("contents/"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(process.metrics().removed_objects.get(), 2);
+    assert!(place.client_by(process).whole(id) == [1; 9000]);
 }
 
 #[test]

@@ -72,6 +72,12 @@ impl Place {
         self.client_of(operations, self.environment.clone(), Memory::default())
     }
 
+    /// Returns a client of another process.
+    pub(crate) fn client_by(&self, process: Arc<Process>) -> User {
+        let operations = Arc::new(Client::new(process, SessionId(u64::MAX)));
+        self.client_of(operations, self.environment.clone(), Memory::default())
+    }
+
     fn client_of(
         &self,
         operations: Arc<dyn Operations>,

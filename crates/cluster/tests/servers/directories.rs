@@ -177,6 +177,25 @@ fn new_partitions_have_the_newest_attributes() {
 }
 
 #[test]
+fn only_servers_with_partitions_get_attributes() {
+    let cluster = open(&environment_of_large(64));
+    let client = &new_client(&cluster);
+    make(&cluster, 100, file_type::REGULAR);
+    for _ in 0..3 {
+        assert!(cluster.split(PartitionId::ZERO, &mut |_| true).unwrap());
+    }
+    assert!(cluster.split(PartitionId::new(1).unwrap(), &mut |_| true).unwrap());
+    let process = cluster.process();
+    process.settle();
+    let before = process.metrics().request_count();
+    set_mode(client, ROOT, 0o700).unwrap();
+    let requests = process.metrics().request_count() - before;
+    // The change, and P1, P2, P3 and P4. The client asks all five for the attributes that it shows.
+    assert!((5..=11).contains(&requests), "{requests}");
+    assert_eq!(errors_of_creates(client, ROOT, "a"), [Errno::ACCESS.raw_os_error()]);
+}
+
+#[test]
 fn paths_lead_through_all_servers() {
     let cluster = open(&environment(3));
     let client = &new_client(&cluster);

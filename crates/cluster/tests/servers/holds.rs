@@ -3,11 +3,11 @@
 use crate::place::{create, execute, lookup};
 use crate::retries::{Numbers, fails_with, unlink};
 use crate::site::{LOSSES, Site};
-use canopy_cluster::{Client, Error, Peers, Request, Response, Sender, SessionId};
+use canopy_cluster::{Client, Error, Peers, Request, Response, Sender, SessionId, Step};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, New, ROOT, Reply};
-use canopy_partition::ServerId;
+use canopy_partition::{PartitionId, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -330,4 +330,33 @@ fn releases_may_wait_for_a_renewal() {
     }
     assert!(!ids[..30].iter().any(|id| is_there(&site, *id)));
     assert!(ids[30..].iter().all(|id| is_there(&site, *id)));
+}
+
+#[test]
+fn holds_of_a_partition_that_stays_are_not_left_elsewhere() {
+    let site = open(2);
+    let client = site.client(7);
+    let files = Vec::from_iter(
+        (0..20).map(|number| create_held(&client, &format!("file{number}"), file_type::REGULAR)),
+    );
+    let process = site.process();
+    assert_eq!(site.counts().holds, 20);
+    // The receiver has them, and the giver does not give.
+    let stops = &mut |step: Step| step != Step::Give;
+    process.split(ROOT, PartitionId::ZERO, stops).unwrap_err();
+    let (giver, receiver) = (ServerId(0), ServerId(1));
+    let holds = |server| process.session_counts(server).unwrap().holds;
+    assert!(holds(receiver) > 0);
+    assert_eq!(holds(giver), 20);
+    // The work beside requests finds out that the attempt has ended.
+    process.start(receiver).unwrap();
+    process.settle();
+    assert_eq!((holds(giver), holds(receiver)), (20, 0));
+    // Another attempt takes them along.
+    process.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap();
+    process.settle();
+    assert!(holds(receiver) > 0);
+    assert_eq!(site.counts().holds, 20);
+    files.iter().for_each(|id| release(&client, *id, 1));
+    assert_eq!(site.counts().holds, 0);
 }

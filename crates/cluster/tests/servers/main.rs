@@ -4,6 +4,7 @@ mod checking;
 mod directories;
 mod growing;
 mod holds;
+mod large;
 mod locks;
 mod network;
 mod partitions;

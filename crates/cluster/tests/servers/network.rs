@@ -3,13 +3,14 @@
 
 use crate::place::*;
 use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
-use canopy_cluster::{Client, Error, Node, NodeSettings, Patience, Remote};
+use canopy_cluster::{Client, Error, Node, NodeSettings, Patience, Remote, Wait};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{FileId, ROOT, system_clock};
 use canopy_store::Environment;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub fn start(environment: &Environment) -> Node {
     let settings = NodeSettings {
@@ -23,7 +24,7 @@ pub fn start(environment: &Environment) -> Node {
     Node::start(environment, &system_clock(), &settings).unwrap()
 }
 
-fn connect(addresses: &[Address]) -> Client {
+pub fn connect(addresses: &[Address]) -> Client {
     let security = ClientSecurity::default();
     let remote = Remote::connect(addresses, security, Patience::CLIENT).unwrap();
     new_client_of(remote)
@@ -97,4 +98,55 @@ fn a_process_that_dies_is_replaced() {
     });
     assert_eq!(files.len(), 1600);
     assert_has(&connect(other.addresses()), directory, &files);
+}
+
+#[test]
+fn a_client_that_waits_names_the_server() {
+    let environment = environment(2);
+    let node = start(&environment);
+    let address = node.addresses()[0].to_string();
+    let patience = Patience { attempt: Duration::from_secs(30), whole: Duration::from_secs(60) };
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let own = heard.clone();
+    let observer = Arc::new(move |wait: &Wait| own.lock().push(wait.to_string()));
+    let security = ClientSecurity::default();
+    let remote =
+        Remote::connect_within(node.addresses(), security, patience, patience.whole, observer)
+            .unwrap();
+    let client = new_client_of(remote);
+    create(&client, ROOT, "file", file_type::REGULAR).unwrap();
+    drop(node);
+    std::thread::scope(|scope| {
+        // All wait for one server.
+        for _ in 0..3 {
+            scope.spawn(|| assert!(lookup(&client, ROOT, "file").is_some()));
+        }
+        let begin = Instant::now();
+        while heard.lock().is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "nobody is notified");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(4900), "{:?}", begin.elapsed());
+        // Its successor has its address.
+        let settings = NodeSettings {
+            listen: vec![address.parse().unwrap()],
+            security: ServerSecurity::default(),
+            to_others: ClientSecurity::default(),
+            lease: Some(Duration::from_millis(300)),
+        };
+        let again = Node::start(&environment, &system_clock(), &settings).unwrap();
+        while heard.lock().len() < 2 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "nobody is notified of the end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(again);
+    });
+    let heard = heard.lock();
+    assert!(
+        heard[0].starts_with(&format!("server 0 ({address}) has not answered for ")),
+        "{heard:?}"
+    );
+    assert!(heard[1].starts_with("server 0 answers again, after "), "{heard:?}");
+    // A thread that notices the silence after another one got its answer says so again.
+    assert!(heard.len() <= 6, "{heard:?}");
 }

@@ -98,6 +98,9 @@ pub struct NewDirectory {
 /// Entries that move in one batch have not many more bytes.
 const BYTES_MAX: usize = 512 << 10;
 
+/// Bytes of the largest entry that one message can have. A file has as many with a million chunks.
+pub(crate) const ENTRY_BYTES_MAX: usize = 60 << 20;
+
 /// The number of a record that is not a partition's, but has a [`HalfState`].
 pub const HALF_STATE: u32 = u32::MAX;
 
@@ -115,10 +118,46 @@ impl MovedEntry {
     }
 
     /// Returns the number of bytes that are of variable length.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let pairs = self.xattrs.iter().chain(&self.chunks);
         let pairs: usize = pairs.map(|(name, value)| name.len() + value.len()).sum();
         pairs + self.name.len() + self.contents.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Returns the entry in parts of at most `bytes_max` bytes, unless a single value has more. Once
+    /// [all are recorded](Tablet::take_entries), in any order, they are the entry.
+    pub fn into_parts(mut self, bytes_max: usize) -> Vec<MovedEntry> {
+        if self.bytes() <= bytes_max {
+            return vec![self];
+        }
+        let (xattrs, chunks) = (std::mem::take(&mut self.xattrs), std::mem::take(&mut self.chunks));
+        let empty =
+            MovedEntry { name: self.name.clone(), inode: self.inode.clone(), ..Self::nothing() };
+        let (mut parts, mut part) = (Vec::new(), self);
+        let mut bytes = part.bytes();
+        let xattrs = xattrs.into_iter().map(|pair| (true, pair));
+        let chunks = chunks.into_iter().map(|pair| (false, pair));
+        for (is_xattr, pair) in xattrs.chain(chunks) {
+            let more = pair.0.len() + pair.1.len();
+            if bytes + more > bytes_max && bytes > empty.bytes() {
+                parts.push(std::mem::replace(&mut part, empty.clone()));
+                bytes = empty.bytes();
+            }
+            bytes += more;
+            if is_xattr { &mut part.xattrs } else { &mut part.chunks }.push(pair);
+        }
+        parts.push(part);
+        parts
+    }
+
+    fn nothing() -> Self {
+        MovedEntry {
+            name: Vec::new(),
+            inode: Inode::default(),
+            xattrs: Vec::new(),
+            contents: None,
+            chunks: Vec::new(),
+        }
     }
 }
 
@@ -257,13 +296,7 @@ impl Tablet {
 
     /// Returns an entry by its name and record. A pointer moves alone: all else of its file stays.
     pub(crate) fn moved_entry(&self, name: Vec<u8>, mut inode: Inode) -> Result<MovedEntry> {
-        let mut entry = MovedEntry {
-            name,
-            inode: Inode::default(),
-            xattrs: Vec::new(),
-            contents: None,
-            chunks: Vec::new(),
-        };
+        let mut entry = MovedEntry { name, ..MovedEntry::nothing() };
         // Such an entry leads to an inode that lies elsewhere.
         if inode.is_pointer() {
             entry.inode = inode;

@@ -17,7 +17,7 @@ use crate::records::change::New;
 use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{EntryName, FileId, Space};
-use crate::records::moving::MovedEntry;
+use crate::records::moving::{ENTRY_BYTES_MAX, MovedEntry};
 use crate::records::tablet::{Tablet, Writer};
 use canopy_model::Ownership;
 use canopy_store::{Direction, Key};
@@ -214,12 +214,17 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails with `NOENT` if there is no such name, with `Invalid` if contents of the file lie on this
-    /// machine, and as the table does.
+    /// Fails with `NOENT` if there is no such name, with `XDEV` if it is too large to move as one, with
+    /// `Invalid` if contents of the file lie on this machine, and as the table does.
     pub fn entry(&self, name: EntryName<'_>) -> Result<MovedEntry> {
         let _writer = self.writer.lock();
         let found = self.record(&name.key())?.ok_or(Errno::NOENT)?;
-        self.moved_entry(name.name.to_vec(), found)
+        let entry = self.moved_entry(name.name.to_vec(), found)?;
+        match entry.bytes() > ENTRY_BYTES_MAX {
+            // Programs such as mv(1) copy it instead.
+            true => Err(Errno::XDEV.into()),
+            false => Ok(entry),
+        }
     }
 }
 
