@@ -192,6 +192,7 @@ fn creates_and_looks_cost_few_messages() {
     // Beside them, each second the session is renewed, and the directory looked up.
     cost("create", 2.3, &|number| _ = std::fs::File::create(path(number)).unwrap());
     cost("stat", 1.3, &|number| _ = path(number).metadata().unwrap());
+    cost("open", 2.3, &|number| _ = std::fs::File::open(path(number)).unwrap());
     cost("remove", 2.3, &|number| std::fs::remove_file(path(number)).unwrap());
 }
 

@@ -162,7 +162,11 @@ impl Filesystem {
             true => self.namespace.lend_for_writing(id),
             false => Ok(()),
         };
-        let is_due = noted.and_then(|()| self.namespace.is_access_due(id));
+        // Where the kernel keeps nothing anyway, servers are not asked.
+        let is_due = noted.and_then(|()| match self.believes {
+            Some(_) => Ok(true),
+            None => self.namespace.is_access_due(id),
+        });
         let is_due = is_due.inspect_err(|_| {
             self.modes.close(id);
             // The first error is told.
@@ -170,7 +174,7 @@ impl Filesystem {
         })?;
         let mut flags = self.open_flags(writes);
         // Reads from the kernel's memory change no time of access.
-        if backing.is_none() && !is_due && self.believes.is_none() {
+        if backing.is_none() && !is_due {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         let handle = if backing.is_some() { PASSED_THROUGH } else { self.new_handle() };
