@@ -30,10 +30,9 @@ pub(crate) enum Task {
     Offers(ServerId),
     /// Ends snapshots that a crash has left, and cuts whose time is over.
     EndSnapshots(ServerId),
-    /// Reports to the authority of limits what it has to know of a server.
-    Notices(ServerId),
-    /// Has the authority of limits find out what servers use.
-    ReviewLimits(ServerId),
+    /// Reports to the authority of limits what it has to know of a server; has the authority find out
+    /// what servers use.
+    Limits(ServerId),
 }
 
 impl Task {
@@ -47,8 +46,7 @@ impl Task {
             | Task::SettleMaking(server)
             | Task::Offers(server)
             | Task::EndSnapshots(server)
-            | Task::Notices(server)
-            | Task::ReviewLimits(server) => Some(server),
+            | Task::Limits(server) => Some(server),
             Task::Learn(_) => None,
         }
     }

@@ -1,34 +1,34 @@
 //! Limits of accounts that use several servers: each server enforces a *share*, and one server, the
-//! *authority*, knows the limit and hands the shares out. Together the servers never pass the limit,
-//! whichever of them die and whichever messages are lost, late or repeated.
+//! *authority*, knows the limit and hands the shares out. Together the servers never pass the
+//! limit, whichever of them die and whichever messages are lost, late or repeated.
 //!
-//! A server's share is a *base*: the amount that its files of the account may use. Its *room* is the
-//! base less what they do use. A create takes room, and a removal gives room back. So neither changes
-//! the base, and nobody has to be asked.
+//! A server's share is a *base*: the amount that its files of the account may use. Its *room* is
+//! the base less what they do use. A create takes room, and a removal gives room back. So neither
+//! changes the base, and nobody has to be asked.
 //!
-//! 1. The authority records a greater base for a server, if all bases together stay within the limit
-//!    ([`Ledger::grant`]). Then it sends the base, and the server takes it ([`Share::take`]).
-//! 2. If no room is left to grant, the authority collects room from all servers. Each lowers its base
-//!    to what it uses, records that, and only then replies ([`Share::collect`]). The authority records
-//!    the lower base ([`Ledger::collected`]).
+//! 1. The authority records a greater base for a server, if all bases together stay within the
+//!    limit ([`Ledger::grant`]). Then it sends the base, and the server takes it ([`Share::take`]).
+//! 2. If no room is left to grant, the authority collects room from all servers. Each lowers its
+//!    base to what it uses, records that, and only then replies ([`Share::collect`]). The authority
+//!    records the lower base ([`Ledger::collected`]).
 //! 3. Each of these messages has a [`Round`] that grows. A server acts on no message of an earlier
 //!    round than its latest, and the authority believes only the reply to its last message.
 //! 4. A file that moves to another server takes its usage along. Both servers note the amount, with
 //!    opposite signs, in the batches that move the file ([`Share::room`] gets usage and notes added
 //!    up). So moves change no room, and files on their way are counted.
 //!
-//! So a base in the authority's records is never less than the server's own, unless users who are not
-//! bound by limits have used more; and the sum of bases is at most the limit. A grant that gets lost
-//! leaves the recorded base too large, which wastes room until the next collection: the server's reply
-//! has its true base. Nothing is lost for good.
+//! So a base in the authority's records is never less than the server's own, unless users who are
+//! not bound by limits have used more; and the sum of bases is at most the limit. A grant that gets
+//! lost leaves the recorded base too large, which wastes room until the next collection: the
+//! server's reply has its true base. Nothing is lost for good.
 //!
-//! A server that has been collected from is *closed*: what is freed there is usable only after it has
-//! asked, since others may have used more than the limit. It reports the first removal, so that an
-//! authority that found nothing asks again. A limit that may be passed for some time (soft) counts
-//! as the limit until it is reached; then the hard one does, and grants end with the time.
+//! A server that has been collected from is *closed*: what is freed there is usable only after it
+//! has asked, since others may have used more than the limit. It reports the first removal, so that
+//! an authority that found nothing asks again. A limit that may be passed for some time (soft)
+//! counts as the limit until it is reached; then the hard one does, and grants end with the time.
 //!
-//! `tests/shares` explores all of this exhaustively for small cases. Without any of the rules that are
-//! named there, the limit is passed or room is lost.
+//! `tests/shares` explores all of this exhaustively for small cases. Without any of the rules that
+//! are named there, the limit is passed or room is lost.
 
 use crate::placement::ServerId;
 use serde::{Deserialize, Serialize};
@@ -109,8 +109,8 @@ impl Terms {
 }
 
 impl Share {
-    /// Returns the amounts that may still be used, less than 0 if too much is. `used` is the usage on
-    /// this server with the notes of moves.
+    /// Returns the amounts that may still be used, less than 0 if too much is. `used` is the usage
+    /// on this server with the notes of moves.
     pub fn room(&self, used: Amounts) -> Amounts {
         [self.base[0] - used[0], self.base[1] - used[1]]
     }
@@ -147,8 +147,8 @@ impl Share {
         Some(Collected { round, base: self.base, is_in_use: is_kept })
     }
 
-    /// Server: takes what the authority has granted. Returns whether the share is another one now, and
-    /// has to be recorded.
+    /// Server: takes what the authority has granted. Returns whether the share is another one now,
+    /// and has to be recorded.
     pub fn take(&mut self, grant: &Grant) -> bool {
         let is_new = grant.round > self.round;
         if is_new {
@@ -220,8 +220,8 @@ impl Ledger {
         self.last
     }
 
-    /// Notes the base of a server that was collected from. Returns whether it is the reply to the last
-    /// message, and so has to be recorded.
+    /// Notes the base of a server that was collected from. Returns whether it is the reply to the
+    /// last message, and so has to be recorded.
     pub fn collected(&mut self, server: ServerId, collected: &Collected) -> bool {
         let is_last = self.sent.get(&server) == Some(&collected.round);
         if is_last {
@@ -288,8 +288,8 @@ impl Ledger {
     }
 
     /// Grants a server at least so much more, and some for later: a part of what is free. None if
-    /// so much is not free. `is_complete` says that all servers have been collected from: then a soft
-    /// limit may be passed from now on. The grant has to be recorded before it is sent.
+    /// so much is not free. `is_complete` says that all servers have been collected from: then a
+    /// soft limit may be passed from now on. The grant has to be recorded before it is sent.
     pub fn grant(
         &mut self,
         server: ServerId,

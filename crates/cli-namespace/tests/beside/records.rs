@@ -78,7 +78,7 @@ fn records_of_servers_are_what_a_mount_shows() {
     check_index(&trial, "index", "running");
     // All directories are spread over all servers.
     success(&trial.site.cluster(&["spread", "/big", "@"]));
-    shell(&trial.on, "for i in $(seq 200); do : > a/b/new$i; done; rm big/file5*");
+    shell(&trial.on, "for i in $(seq 60); do : > a/b/new$i; done; rm big/file5*");
     check(&trial, "spread");
     // One of two processes dies. The other one takes its servers over.
     trial.site.processes.remove(1).kill();
@@ -115,14 +115,12 @@ fn indexes_of_attributes_are_set_on_all_servers() {
     let trial = Trial::new();
     let told = success(&trial.ns(&["index", "@", "--add", "atime", "--remove", "ext"]));
     assert!(told.contains("atime") && !told.contains("ext"), "{told}");
-    let is_built = || success(&trial.ns(&["index", "@"])) == "gid mtime size uid atime\n";
     let sorted = || {
         let told = success(&trial.ns(&["index", "@"]));
         let mut names = Vec::from_iter(told.split_whitespace().map(str::to_owned));
         names.sort();
         names.join(" ")
     };
-    let _ = is_built;
     crate::common::wait_until("it is built", || sorted() == "atime gid mtime size uid");
     check(&trial, "with other indexes");
 }

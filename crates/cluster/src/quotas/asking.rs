@@ -1,5 +1,5 @@
-//! Requests about quotas, as servers answer them. The authority knows limits, and asks all servers for
-//! usage: sums include files that are on their way from one server to another.
+//! Requests about quotas, as servers answer them. The authority knows limits, and asks all servers
+//! for usage: sums include files that are on their way from one server to another.
 
 use super::holder::PAGE;
 use super::{AUTHORITY, ShareReply, ShareRequest, ShareStep};
@@ -153,8 +153,8 @@ impl Server {
         Ok(all)
     }
 
-    /// Authority: returns usage and limits of some accounts behind one, and the last one that was looked
-    /// at; none if no others follow.
+    /// Authority: returns usage and limits of some accounts behind one, and the last one that was
+    /// looked at; none if no others follow.
     pub(super) fn some_quotas(
         &self,
         peers: &dyn Peers,
@@ -253,8 +253,8 @@ impl Server {
         Ok(account)
     }
 
-    /// Counts a file that is here to a tree, or to none. A directory's partitions all know it once this
-    /// returns, so what is created in them from then on is counted, too.
+    /// Counts a file that is here to a tree, or to none. A directory's partitions all know it once
+    /// this returns, so what is created in them from then on is counted, too.
     fn set_project(&self, peers: &dyn Peers, id: FileId, project: u32) -> Result<()> {
         if self.has_directory(id)? && self.layout.home(id)? == self.id {
             return self

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time for which a limit that is set waits until servers have counted; then it has to be set again.
+/// Time for which a limit that is set waits until servers have counted; then it has to be set
+/// again.
 const COUNTING_MAX: Duration = Duration::from_secs(5);
 const COUNTING_PAUSE: Duration = Duration::from_millis(5);
 
@@ -30,8 +31,8 @@ pub(super) struct Books {
     books: Mutex<BTreeMap<Account, Arc<Mutex<Book>>>>,
     /// News of servers that no book has yet.
     noted: Mutex<BTreeMap<Account, Noted>>,
-    /// Accounts of which a soft limit may be passed by a grant alone: the change that asked may have
-    /// failed.
+    /// Accounts of which a soft limit may be passed by a grant alone: the change that asked may
+    /// have failed.
     unsure: Mutex<BTreeSet<Account>>,
     /// Number of servers that all accounts with limits have bases for.
     servers: AtomicU32,
@@ -133,7 +134,8 @@ impl Books {
         books.iter().map(|(account, book)| (*account, book.clone())).collect()
     }
 
-    /// Returns limits, and since when soft ones are passed, of all accounts with limits and of trees.
+    /// Returns limits, and since when soft ones are passed, of all accounts with limits and of
+    /// trees.
     pub(super) fn limits(&self) -> Vec<(Account, Limits, Amounts)> {
         let mut all = Vec::new();
         for (account, book) in self.all() {
@@ -384,6 +386,8 @@ impl Server {
             return self.end_limits(peers, account, book);
         }
         let deadline = Instant::now() + COUNTING_MAX;
+        // A server that is added later begins to count by itself.
+        self.layout.refresh()?;
         self.have_counted(peers, &Vec::from_iter(self.layout.servers()), deadline)?;
         let bounds = bounds(&limits);
         // Room was granted by the limits before.

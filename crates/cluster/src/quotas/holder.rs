@@ -205,6 +205,12 @@ impl Server {
         Ok(page)
     }
 
+    /// Does what is due beside requests: here, and at all servers if this is the authority.
+    pub(crate) fn settle_limits(&self, peers: &dyn Peers) -> Result<()> {
+        self.send_notices(peers)?;
+        if self.has_reviews() { self.review(peers) } else { Ok(()) }
+    }
+
     /// Returns whether the authority has to know something.
     pub(crate) fn has_notices(&self) -> bool {
         self.tablet.has_notices() || !self.quotas.relayed.lock().is_empty()

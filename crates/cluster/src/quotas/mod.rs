@@ -1,6 +1,6 @@
-//! Quotas: each server enforces shares of limits, and server 0, the *authority*, hands them out. The
-//! rules, and why the servers together never pass a limit, are in `canopy_partition` (`shares`); here
-//! they meet usage, messages and threads.
+//! Quotas: each server enforces shares of limits, and server 0, the *authority*, hands them out.
+//! The rules, and why the servers together never pass a limit, are in `canopy_partition`
+//! (`shares`); here they meet usage, messages and threads.
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -9,20 +9,20 @@
 //! | requests about quotas; sums over servers | `asking` |
 //! | trees of directories, for clients | `trees` |
 //!
-//! - Each server counts the usage of its own files, from the first limit of the namespace to the end
-//!   of the last one. Sums over servers are the usage of an account.
-//! - A change that finds too little room fails with `Short`. Its server asks the authority, and executes
-//!   it again. It fails with `EDQUOT` only if all servers together have too little.
+//! - Each server counts the usage of its own files, from the first limit of the namespace to the
+//!   end of the last one. Sums over servers are the usage of an account.
+//! - A change that finds too little room fails with `Short`. Its server asks the authority, and
+//!   executes it again. It fails with `EDQUOT` only if all servers together have too little.
 //! - The authority asks all servers that may have room before it refuses. A server that it has
-//!   collected from reports the first removal, before it replies to the client. So an account that is
-//!   full costs one message for each change that is refused, however many servers there are.
-//! - Room that a change has been granted is not collected before the change has used it. A change that
-//!   finds nothing but such room waits for a moment, and tries again.
+//!   collected from reports the first removal, before it replies to the client. So an account that
+//!   is full costs one message for each change that is refused, however many servers there are.
+//! - Room that a change has been granted is not collected before the change has used it. A change
+//!   that finds nothing but such room waits for a moment, and tries again.
 //! - Usage moves with files, in the same batches. Limits never refuse a move.
 //! - Messages of the authority to servers wait for nobody, and no lock is held by who answers them.
 //!
-//! A server that is down keeps its share. Whoever needs room, when all that is left may be there, waits
-//! for its successor. Setting a limit needs all servers.
+//! A server that is down keeps its share. Whoever needs room, when all that is left may be there,
+//! waits for its successor. Setting a limit needs all servers.
 
 mod asking;
 mod authority;

@@ -1,7 +1,7 @@
-//! Quotas, as clients ask for them. A client marks the files of a tree: the authority gives the tree a
-//! number, and then each directory gets it before the client lists what is in it. What is created in a
-//! directory inherits its number. A rename that was checked before may bring a file that has none, so
-//! the client goes through the tree until it finds nothing to mark.
+//! Quotas, as clients ask for them. A client marks the files of a tree: the authority gives the
+//! tree a number, and then each directory gets it before the client lists what is in it. What is
+//! created in a directory inherits its number. A rename that was checked before may bring a file
+//! that has none, so the client goes through the tree until it finds nothing to mark.
 
 use super::{AUTHORITY, ShareRequest};
 use crate::client::Client;
@@ -112,7 +112,7 @@ impl Client {
             }
         }
         let mut is_any = found.is_some();
-        for server in (0..self.server_count()).map(ServerId) {
+        for server in (0..self.all_servers()?).map(ServerId) {
             for _ in 0..PASSES {
                 let request = Request::Share(ShareRequest::FilesOf(project));
                 let reply = self.ask(server, self.reader(caller), &request)?;

@@ -215,6 +215,9 @@ impl OtherServers<'_> {
     fn join(&self, mut whole: Inode) -> Result<Inode> {
         let mut known = KnownDirectory::default();
         known.learn(self.server.partitions(whole.id)?);
+        if known.is_unsplit() {
+            return Ok(whole);
+        }
         let home = self.server.layout.home(whole.id)?;
         let mut asked = BTreeSet::from([self.server.id]);
         let next = |known: &KnownDirectory, asked: &BTreeSet<ServerId>| {

@@ -40,8 +40,8 @@ fn change_some(place: &Place, client: &Client, directories: &[FileId]) {
     }
 }
 
-/// Makes a file. Returns whether that is known to have succeeded, and fails where only a full account
-/// may be the reason.
+/// Makes a file. Returns whether that is known to have succeeded, and fails where only a full
+/// account may be the reason.
 fn made(client: &Client, directory: FileId, name: &str) -> Result<(), ()> {
     let new = crate::place::create(client, directory, name, 0o100_644, ADA);
     match new {

@@ -1,5 +1,5 @@
-//! Servers with a process each, in one storage, with a clock that tests set. Messages between them get
-//! lost, and processes die before or after them.
+//! Servers with a process each, in one storage, with a clock that tests set. Messages between them
+//! get lost, and processes die before or after them.
 
 use canopy_cluster::{
     Client, Error, Peers, Process, Request, Response, Sender, ServerRequest, SessionId,

@@ -7,9 +7,9 @@
 //! ledgers  what the authority of the account knows (`cluster`)
 //! ```
 //!
-//! Flags: 1 bytes are limited, 2 files are limited, 4 room may be used without asking. A table notes
-//! moves whether or not it counts usage, so counting can begin at any moment, on each table at
-//! another one.
+//! Flags: 1 bytes are limited, 2 files are limited, 4 room may be used without asking. A table
+//! notes moves whether or not it counts usage, so counting can begin at any moment, on each table
+//! at another one.
 
 use super::accounts::State;
 use super::{Account, Accounts, numbers};
@@ -287,9 +287,9 @@ impl Tablet {
         limited.map(|(account, _)| *account).collect()
     }
 
-    /// Changes the share of an account, for good if it `is_durable`. `change` gets the share, the usage
-    /// of the account with notes of moves, and the room that changes are about to use. It returns the
-    /// new share, if that is another one, and its outcome.
+    /// Changes the share of an account, for good if it `is_durable`. `change` gets the share, the
+    /// usage of the account with notes of moves, and the room that changes are about to use. It
+    /// returns the new share, if that is another one, and its outcome.
     ///
     /// # Errors
     ///
@@ -368,8 +368,8 @@ impl Tablet {
         self.accounts.note();
     }
 
-    /// Returns the bytes and files that an account uses here, with notes of moves: a file on its way to
-    /// another table counts here. None unless all usage is counted.
+    /// Returns the bytes and files that an account uses here, with notes of moves: a file on its
+    /// way to another table counts here. None unless all usage is counted.
     pub fn used(&self, account: Account) -> Option<[i64; 2]> {
         let state = self.accounts.state.lock();
         state.is_on().then(|| state.used(account))

@@ -1,10 +1,10 @@
 //! Explores shares of a limit exhaustively, for two and three servers. The decisions are those of
-//! `canopy_partition::{Share, Ledger}`. Anybody may take the next step, so a crash and a sleep of any
-//! length are in it everywhere; messages arrive never, late, in any order and again.
+//! `canopy_partition::{Share, Ledger}`. Anybody may take the next step, so a crash and a sleep of
+//! any length are in it everywhere; messages arrive never, late, in any order and again.
 //!
 //! In every state, there are no more files than the limit. From every state, an authority that
-//! collects from all servers can grant exactly what is left. Each rule is also left out, to see that a
-//! property breaks.
+//! collects from all servers can grant exactly what is left. Each rule is also left out, to see
+//! that a property breaks.
 
 #[path = "../../../store/tests/protocol/explore.rs"]
 mod explore;

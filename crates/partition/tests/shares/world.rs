@@ -1,5 +1,5 @@
-//! Servers with a table each, and the authority with another one; whoever owns the tables or believes
-//! to, and the messages on the way. One account has a limit of some files.
+//! Servers with a table each, and the authority with another one; whoever owns the tables or
+//! believes to, and the messages on the way. One account has a limit of some files.
 
 use crate::rules::{Rule, Rules};
 use canopy_partition::{Bounds, Collected, Grant, Ledger, Round, ServerId, Share};
@@ -18,8 +18,8 @@ pub struct Table {
     moved: i64,
 }
 
-/// A process that opened a server's table. Once another one has, this one reads what it knew, and its
-/// writes fail.
+/// A process that opened a server's table. Once another one has, this one reads what it knew, and
+/// its writes fail.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     server: usize,
@@ -332,8 +332,8 @@ impl World {
         (rules.has(Rule::MovesAreNoted) && noted != moving).then_some(UNCOUNTED)
     }
 
-    /// Returns the property that does not hold once new processes own all tables, files have arrived
-    /// and the authority has collected from all servers: it can grant exactly what is left.
+    /// Returns the property that does not hold once new processes own all tables, files have
+    /// arrived and the authority has collected from all servers: it can grant exactly what is left.
     pub fn wrong_at_rest(&self, rules: Rules) -> Option<&'static str> {
         let mut world = self.clone();
         world.messages.clear();
