@@ -18,7 +18,7 @@ use canopy_namespace::operation::{
     Page, Query, Read, Target,
 };
 use canopy_namespace::{
-    Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
+    Block, Entry, EntryName, FileId, Found, Inode, ROOT, Reply, cookie_before, hash_after,
 };
 use canopy_partition::{PartitionId, ServerId};
 use parking_lot::Mutex;
@@ -426,11 +426,6 @@ impl Client {
         self.own.is_some()
     }
 
-    /// Returns the number of logical servers.
-    pub(crate) fn server_count(&self) -> u32 {
-        self.peers.server_count()
-    }
-
     /// Has one server execute an operation.
     pub(crate) fn of_server(
         &self,
@@ -676,7 +671,7 @@ impl Operations for Client {
     fn search(
         &self,
         query: &Query<'_>,
-        pace: Pace<'_>,
+        pace: canopy_namespace::Pace<'_>,
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> canopy_namespace::Result<()> {
         Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)

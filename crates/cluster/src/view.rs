@@ -9,7 +9,7 @@
 //! of the receiver is older. Then there is no view, and the caller makes new checkpoints.
 
 use crate::error::Result;
-use crate::tables::tables_of;
+use crate::tables::newest;
 use canopy_namespace::{Error, FileId, PartitionRecord, ReadView, SplitParts};
 use canopy_partition::{Holding, Holdings, OfferState, PartitionId, SplitHistory};
 use canopy_store::storage::Storage;
@@ -95,7 +95,7 @@ impl From<Error> for Unsettled {
 ///
 /// Fails with `Invalid` if there is no cluster, and as storage does.
 pub fn cluster_tables(storage: &dyn Storage) -> Result<Vec<TableId>> {
-    Ok(tables_of(storage)?.0)
+    Ok(newest(storage, 0)?.tables)
 }
 
 /// Makes a checkpoint of what the files of each table have, one after the other, which is kept for

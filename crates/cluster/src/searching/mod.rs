@@ -28,12 +28,13 @@
 pub(crate) mod client;
 
 use crate::error::{Error, Result};
+use crate::layout::KnownDirectory;
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::operation::{Caller, Moment, Plan, Query};
 use canopy_namespace::{Ancestor, Cursor, Elsewhere, FileId, Found, Inode};
-use canopy_partition::{DirectoryMap, Holdings, PartitionId, ServerId};
+use canopy_partition::{Holdings, PartitionId, ServerId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -212,24 +213,22 @@ impl OtherServers<'_> {
 
     /// Joins a directory with its parts on other servers, as clients do.
     fn join(&self, mut whole: Inode) -> Result<Inode> {
-        let holdings = self.server.holdings(whole.id)?;
-        let mut map = DirectoryMap::default();
-        holdings.histories().for_each(|history| map.learn(history));
-        if map.is_unsplit() {
+        let mut known = KnownDirectory::default();
+        known.learn(self.server.partitions(whole.id)?);
+        if known.is_unsplit() {
             return Ok(whole);
         }
-        let placement = self.server.layout.placement(whole.id)?;
-        let mut asked = BTreeSet::from([self.server.id]);
-        let next = |map: &DirectoryMap, asked: &BTreeSet<ServerId>| {
-            let mut servers = map.partitions().map(|partition| placement.server(partition));
-            servers.find(|server| !asked.contains(server))
+        let home = self.server.id;
+        let mut asked = BTreeSet::from([home]);
+        let next = |known: &KnownDirectory, asked: &BTreeSet<ServerId>| {
+            known.servers(home).find(|server| !asked.contains(server))
         };
-        while let Some(server) = next(&map, &asked) {
+        while let Some(server) = next(&known, &asked) {
             asked.insert(server);
             let ask = Request::OfServer(ServerRequest::Part(whole.id));
             let part = self.peers.ask(server, Sender::SERVER, &ask)?;
-            let Response::Part(part, histories) = part else { return Err(Error::Unfit) };
-            histories.into_iter().for_each(|history| map.learn(history));
+            let Response::Part(part, partitions) = part else { return Err(Error::Unfit) };
+            known.learn(partitions);
             let Some(part) = part else { continue };
             whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
             whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
