@@ -112,6 +112,7 @@ impl Server {
             Request::Split(..) | Request::Cut(_) | Request::Past(..) | Request::AwaitLocks => {
                 Err(Error::Unfit)
             }
+            Request::Servers => self.layout.refresh().map(Response::Servers),
             Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
             Request::Share(request) => self.on_shares(peers, caller, request),
@@ -436,7 +437,7 @@ impl Server {
             },
             ServerRequest::EndedSessions(after) => {
                 let sessions = self.tablet.ended_sessions(*after, SESSIONS)?;
-                Ok(Response::Sessions(sessions))
+                Ok(Response::Sessions(sessions, self.tablet.counts_usage()))
             }
             ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
             // The process does this.

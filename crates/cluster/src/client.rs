@@ -488,11 +488,24 @@ impl Client {
         Sender { caller, session: self.session, number: 0 }
     }
 
+    /// Returns the number of logical servers that are known.
     pub(crate) fn server_count(&self) -> u32 {
         match self.is_past {
             true => self.peers.server_count(),
             false => self.peers.server_count().max(self.servers.load(Ordering::Relaxed)),
         }
+    }
+
+    /// Returns the number of all logical servers, of which some may have been added just now.
+    pub(crate) fn all_servers(&self) -> Result<u32> {
+        if !self.is_past {
+            let sender = self.reader(Caller::Trusted);
+            let Response::Servers(all) = self.ask(ServerId(0), sender, &Request::Servers)? else {
+                return Err(Error::Unfit);
+            };
+            self.servers.fetch_max(all, Ordering::Relaxed);
+        }
+        Ok(self.server_count())
     }
 
     fn servers(&self) -> impl Iterator<Item = ServerId> {

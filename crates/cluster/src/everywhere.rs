@@ -22,7 +22,7 @@ impl Client {
         &self,
         work: impl Fn(ServerId) -> Result<()> + Sync,
     ) -> Result<()> {
-        let count = self.server_count();
+        let count = self.all_servers()?;
         let next = AtomicU32::new(0);
         let run = || -> Result<()> {
             loop {

@@ -189,6 +189,7 @@ pub(crate) fn named(request: &Request<'_>) -> Vec<FileId> {
         | Request::Arrivals(_)
         | Request::Cut(_)
         | Request::Share(_)
+        | Request::Servers
         | Request::OfServer(_) => Vec::new(),
     };
     ids.retain(|id| *id != ROOT);

@@ -101,6 +101,8 @@ pub enum Request<'a> {
     /// Has the home of a directory give its attributes to all servers. Only somebody who is trusted may
     /// ask for it.
     PushAttributes(FileId),
+    /// Returns the number of servers, by the newest list in storage. Any server knows.
+    Servers,
     /// Concerns limits of accounts. Only somebody who is trusted, or root, may ask.
     Share(ShareRequest),
     /// Asks about locks on a file that the session holds, and changes them.
@@ -319,8 +321,8 @@ pub enum Response {
     Count(u64),
     /// The number of servers that the one who answers knows of.
     Servers(u32),
-    /// Sessions that have ended.
-    Sessions(Vec<u64>),
+    /// Sessions that have ended, and whether the server counts usage.
+    Sessions(Vec<u64>, bool),
     /// Numbers of partitions and entries; none if they are not known yet.
     Tally(Option<Tally>),
     /// Partitions with their numbers of entries.

@@ -4,7 +4,7 @@
 use crate::administration::build_indexes;
 use crate::answer::Answered;
 use crate::client::Client;
-use crate::contents::{adopt_ended, collect_garbage};
+use crate::contents::adopt_ended;
 use crate::cuts::CutStep;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
@@ -26,13 +26,15 @@ use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
 use canopy_store::{Environment, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Bytes of SSTables' blocks that stay in memory, of all servers together.
 const CACHE_BYTES: u64 = 256 << 20;
+
+/// Time for which servers are asked again on behalf of one here.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time after which the home of a directory without a name asks why.
 const MAKING_PATIENCE: Duration = Duration::from_secs(10);
@@ -128,7 +130,7 @@ impl Process {
         let layout = Arc::new(Layout::open(environment.storage.clone())?);
         let pace_of_client = pace.clone();
         let client = |peers: Own| {
-            let client = Client::new(Arc::new(peers), SessionId(0));
+            let client = Client::new(Arc::new(peers), SessionId(0)).with_patience(PATIENCE);
             match pace_of_client {
                 Some(pace) => client.with_pace(pace),
                 None => client,
@@ -623,33 +625,6 @@ impl Process {
         Ok(found)
     }
 
-    /// Removes the objects of chunks that the tables of the servers here need no more. Returns how
-    /// many.
-    ///
-    /// # Errors
-    ///
-    /// Fails as storage and the tables do.
-    pub fn collect(&self) -> Result<u64> {
-        let mut removed = 0;
-        for id in self.running() {
-            let Ok(server) = self.server(id) else { continue };
-            // Server 0 is asked once, after the notes are in the table.
-            let known = OnceCell::new();
-            let is_needed = |chunk, object| {
-                let known = match known.get() {
-                    Some(known) => known,
-                    None => {
-                        let asked = self.ask_for_snapshots()?;
-                        known.get_or_init(|| asked)
-                    }
-                };
-                Ok(self.is_needed_by_snapshots(id, known, chunk, object))
-            };
-            removed += collect_garbage(&server.tablet, &self.environment, &self.cache, &is_needed)?;
-        }
-        Ok(removed)
-    }
-
     /// Makes everything so far outlast a crash.
     ///
     /// # Errors
@@ -718,6 +693,10 @@ impl Process {
 
     pub(crate) fn environment(&self) -> &Environment {
         &self.environment
+    }
+
+    pub(crate) fn cache(&self) -> &Arc<SstableCache> {
+        &self.cache
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -18,7 +18,9 @@
 //! those. This misses no server: it has its partition from a giver that knew it before it read the
 //! directory's attributes. If the giver read them before it was asked, its reply contains the
 //! receiver; if later, it has passed the new ones on. A directory that is closed is not handed over.
-//! Likewise a client that looks for a file at all servers goes on with those that refusals name.
+//! Likewise a client that looks for a file at all servers goes on with those that refusals name. One
+//! that asks all servers, as for a query, first asks server 0 for their number, which looks into
+//! storage ([`Request::Servers`](crate::Request::Servers)).
 //!
 //! After a crash in step 1, tables stay behind that nobody uses. After one in step 2 or later, whoever
 //! adds servers next finds that the map is shorter than the list, and completes that addition first.

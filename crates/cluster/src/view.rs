@@ -95,7 +95,7 @@ impl From<Error> for Unsettled {
 ///
 /// Fails with `Invalid` if there is no cluster, and as storage does.
 pub fn cluster_tables(storage: &dyn Storage) -> Result<Vec<TableId>> {
-    Ok(newest(storage, 0)?.tables)
+    Ok(newest(storage, 1)?.tables)
 }
 
 /// Makes a checkpoint of what the files of each table have, one after the other, which is kept for

@@ -147,14 +147,19 @@ fn is_needed(
     }
 }
 
-/// Gives a table that was added the notes of all sessions that have ended so far, before it is used.
+/// Gives a table that was added the notes of all sessions that have ended so far, before it is used,
+/// and has it count usage if the others do.
 pub(crate) fn adopt_ended(tablet: &Tablet, peers: &dyn Peers) -> Result<()> {
     let mut after = None;
     loop {
         let request = Request::OfServer(ServerRequest::EndedSessions(after));
         let answer = peers.ask(ServerId(0), Sender::SERVER, &request)?;
-        let Response::Sessions(sessions) = answer else { return Err(Error::Unfit) };
+        let Response::Sessions(sessions, counts) = answer else { return Err(Error::Unfit) };
         let is_last = sessions.len() < SESSIONS;
+        // Whoever sets a first limit later finds this server in the list of tables (`quotas`).
+        if is_last && counts {
+            tablet.start_counting()?;
+        }
         tablet.adopt_ended(&sessions, is_last)?;
         if is_last {
             return Ok(());

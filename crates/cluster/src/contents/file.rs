@@ -172,6 +172,9 @@ impl State {
             inode.size = inode.size.max(layer.size_min);
             inode.mtime_ns = inode.mtime_ns.max(layer.written_ns);
             inode.ctime_ns = inode.ctime_ns.max(layer.written_ns);
+            if let Some(writer) = layer.writer {
+                inode.mode = writer.lower(inode.mode, inode.gid);
+            }
         }
     }
 }

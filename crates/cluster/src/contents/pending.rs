@@ -9,6 +9,11 @@ use std::collections::BTreeMap;
 /// Memory that a chunk takes beside its bytes, about.
 const CHUNK_COST: usize = 128;
 
+/// Bits of a mode.
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
 /// Changes of a chunk, over what its record has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dirty {
@@ -58,6 +63,19 @@ impl Writers {
         match (self, other) {
             (Writers::Members(one), Writers::Members(other)) if one != other => Writers::Others,
             (one, other) => one.max(other),
+        }
+    }
+
+    /// Returns the mode that a file of a group gets when its server takes what they have written.
+    pub(super) fn lower(self, mode: u32, gid: u32) -> u32 {
+        let keeps_setgid = match self {
+            Writers::Privileged | Writers::Unknown => return mode,
+            Writers::Members(of) => of == gid,
+            Writers::Others => false,
+        };
+        match keeps_setgid && mode & GROUP_EXECUTE == 0 {
+            true => mode & !SETUID,
+            false => mode & !(SETUID | SETGID),
         }
     }
 

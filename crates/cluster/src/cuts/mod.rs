@@ -30,7 +30,9 @@
 //!    has ended at all its servers by then. One that is decided later is decided by a server that was
 //!    resumed, so all have frozen; or by a later owner of a table. That one opened the table after the
 //!    checkpoint was made, so again all have frozen before; or before it, and then the checkpoint fails.
-//! 4. *Each name is on one server.* What was given before that moment is held by its receiver by then, and
+//! 4. *All servers are in.* Server 0 reads the list of servers from storage while all are paused. One that
+//!    is added later gets nothing before they are resumed.
+//! 5. *Each name is on one server.* What was given before that moment is held by its receiver by then, and
 //!    a giver begins no hand-over while it is paused. (It would not do to look at each server when it
 //!    freezes: a receiver may freeze, and then get what its giver has given before that one freezes.)
 //!

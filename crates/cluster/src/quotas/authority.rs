@@ -384,6 +384,8 @@ impl Server {
             return self.end_limits(peers, account, book);
         }
         let deadline = Instant::now() + COUNTING_MAX;
+        // A server that is added later begins to count by itself.
+        self.layout.refresh()?;
         self.have_counted(peers, &Vec::from_iter(self.layout.servers()), deadline)?;
         let bounds = bounds(&limits);
         // Room was granted by the limits before.

@@ -112,7 +112,7 @@ impl Client {
             }
         }
         let mut is_any = found.is_some();
-        for server in (0..self.server_count()).map(ServerId) {
+        for server in (0..self.all_servers()?).map(ServerId) {
             for _ in 0..PASSES {
                 let request = Request::Share(ShareRequest::FilesOf(project));
                 let reply = self.ask(server, self.reader(caller), &request)?;

@@ -218,8 +218,8 @@ impl OtherServers<'_> {
         if known.is_unsplit() {
             return Ok(whole);
         }
-        let home = self.server.id;
-        let mut asked = BTreeSet::from([home]);
+        let home = self.server.layout.home(whole.id)?;
+        let mut asked = BTreeSet::from([self.server.id]);
         let next = |known: &KnownDirectory, asked: &BTreeSet<ServerId>| {
             known.servers(home).find(|server| !asked.contains(server))
         };

@@ -6,6 +6,7 @@
 
 use super::keeping::posix;
 use super::{SnapshotTables, shown};
+use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
@@ -17,6 +18,7 @@ use canopy_partition::ServerId;
 use canopy_store::ErrorKind;
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +48,7 @@ pub(crate) struct Known {
 
 impl Process {
     /// Asks server 0 for all snapshots.
-    pub(crate) fn ask_for_snapshots(&self) -> Result<Arc<Known>> {
+    fn ask_for_snapshots(&self) -> Result<Arc<Known>> {
         let request = Request::OfServer(ServerRequest::Snapshots);
         let Response::Snapshots(all, is_making) =
             self.ask(ServerId(0), Sender::SERVER, &request)?
@@ -152,9 +154,37 @@ impl Process {
         })
     }
 
+    /// Removes the objects of chunks that the tables of the servers here need no more. Returns how
+    /// many.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the tables do.
+    pub fn collect(&self) -> Result<u64> {
+        let mut removed = 0;
+        for id in self.running() {
+            let Ok(server) = self.server(id) else { continue };
+            // Server 0 is asked once, after the notes are in the table.
+            let known = OnceCell::new();
+            let is_needed = |chunk, object| {
+                let known = match known.get() {
+                    Some(known) => known,
+                    None => {
+                        let asked = self.ask_for_snapshots()?;
+                        known.get_or_init(|| asked)
+                    }
+                };
+                Ok(self.is_needed_by_snapshots(id, known, chunk, object))
+            };
+            let (environment, cache) = (self.environment(), self.cache());
+            removed += collect_garbage(&server.tablet, environment, cache, &is_needed)?;
+        }
+        Ok(removed)
+    }
+
     /// Returns whether a snapshot needs an object that a table of this process no longer names. The
     /// table's own checkpoints do not name it.
-    pub(crate) fn is_needed_by_snapshots(
+    fn is_needed_by_snapshots(
         &self,
         server: ServerId,
         known: &Known,

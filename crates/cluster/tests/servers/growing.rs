@@ -290,13 +290,13 @@ fn snapshots_contain_servers_that_the_first_one_has_not_heard_of() {
     let (servers, client, directory, files) = with_stale_home();
     let create = OnSnapshots::Create("then");
     execute(&client, &Operation::Snapshots(create)).unwrap();
-    let (all, _) = client.snapshot_tables().unwrap();
-    assert_eq!(all[0].checkpoints.len(), 4);
+    let number = client.snapshots().unwrap().0[0].number;
+    assert_eq!(client.snapshot_tables(number).unwrap().checkpoints.len(), 4);
     files.keys().for_each(|name| unlink(&client, directory, name));
     assert!(list(&servers.client(4), directory).is_empty());
     for (name, id) in &files {
         let lookup = Read::Lookup(EntryName::new(directory, name.as_bytes()));
-        let then = Operation::Read(Moment::Snapshot(all[0].number), lookup);
+        let then = Operation::Read(Moment::Snapshot(number), lookup);
         match execute(&client, &then) {
             Ok(Reply::Inode(inode)) => assert_eq!(inode.id, *id, "{name}"),
             other => panic!("{name}: {other:?}"),
@@ -313,7 +313,8 @@ fn added_tables_know_the_sessions_that_have_ended() {
         }
     }
     servers.add(1);
-    let Response::Sessions(known) = servers.ask(2, ServerRequest::EndedSessions(Some(109))) else {
+    let Response::Sessions(known, false) = servers.ask(2, ServerRequest::EndedSessions(Some(109)))
+    else {
         panic!()
     };
     assert_eq!(known, Vec::from_iter(110..120));

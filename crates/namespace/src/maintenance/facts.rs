@@ -375,11 +375,9 @@ impl<'a> Collecting<'a> {
             self.wrong(directory, format!("the record of its name {shown} is not an inode"));
             return None;
         };
-        if !inode.has(flag::LINKED) {
+        if !inode.is_pointer() {
             self.expect_names(&inode, std::iter::once(&key.name[..]));
-            if !inode.has(flag::ACCESS_HALF) {
-                self.expect_inode(&inode);
-            }
+            self.expect_inode(&inode);
         }
         let is_split = match self.run {
             Run::Names { directory: of, is_split, .. } if of == directory => is_split,
@@ -411,14 +409,20 @@ impl<'a> Collecting<'a> {
                 return Ok(());
             }
         };
-        self.expect_inode(&inode);
+        self.expect_apart(&inode)?;
+        self.fact(id, Fact::Linked(fact_of(&inode)));
+        Ok(())
+    }
+
+    /// Counts the entries of an inode that lies apart from its names.
+    fn expect_apart(&mut self, inode: &Inode) -> Result<()> {
+        self.expect_inode(inode);
         let mut names = Vec::new();
-        let mut scan = self.snapshot.scan(&Space::Names.range_of(id), Direction::Forward)?;
+        let mut scan = self.snapshot.scan(&Space::Names.range_of(inode.id), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             names.extend(keys::parse_name(record.key.name).map(|(_, name)| name.to_vec()));
         }
-        self.expect_names(&inode, names.iter().map(Vec::as_slice));
-        self.fact(id, Fact::Linked(fact_of(&inode)));
+        self.expect_names(inode, names.iter().map(Vec::as_slice));
         Ok(())
     }
 
@@ -433,7 +437,7 @@ impl<'a> Collecting<'a> {
         let is_first = !inode.has(flag::FURTHER);
         let place = if id == ROOT { keys::root() } else { Space::Directories.of(id, b"") };
         if is_first && is_indexed(&place) {
-            self.expect_inode(&inode);
+            self.expect_apart(&inode)?;
         }
         let mut attributes = Vec::new();
         for number in [inode.mode, inode.uid, inode.gid, inode.project] {

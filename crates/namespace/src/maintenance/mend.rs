@@ -225,25 +225,23 @@ impl Tablet {
         }
         // A record that is damaged has none: `check` reports it.
         let Ok(inode) = Inode::decode(value) else { return Ok(Vec::new()) };
+        if inode.has(flag::LINKED | flag::ACCESS_HALF | flag::FURTHER) || !is_indexed(key) {
+            return Ok(Vec::new());
+        }
         let mut entries = HashSet::new();
         let mut names = if is_name { vec![key.name.clone()] } else { Vec::new() };
-        if space(Space::Links) {
+        if !is_name {
             self.each_name(inode.id, |_, name| {
                 names.push(name.to_vec());
                 true
             })?;
         }
-        if is_name && inode.has(flag::LINKED) {
-            return Ok(Vec::new());
-        }
-        let is_whole = !inode.has(flag::ACCESS_HALF | flag::FURTHER) && is_indexed(key);
         for attribute in &indexes.attributes {
             let entry =
                 |name: &[u8]| Some(attribute.entry(&attribute.value(&inode, name)?, inode.id));
             match is_of_names(*attribute) {
                 true => entries.extend(names.iter().filter_map(|name| entry(name))),
-                false if is_whole => entries.extend(entry(b"")),
-                false => {}
+                false => entries.extend(entry(b"")),
             }
         }
         Ok(entries.into_iter().collect())

@@ -36,7 +36,8 @@
 //!                                                                       missing: the attempt to make it
 //! SPACE | 15 MAKING       directory id            "named"               nothing: its home may not know
 //!                                                                       that it has its name
-//! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
+//! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON; of
+//!                                                                       servers: `cluster`, `snapshots`
 //! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
 //! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
 //!                                                                       which had the chunk
