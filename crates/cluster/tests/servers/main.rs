@@ -1,6 +1,7 @@
 //! Servers of one process, with a table each in one storage.
 
 mod directories;
+mod full;
 mod holds;
 mod large;
 mod network;
