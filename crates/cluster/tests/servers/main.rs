@@ -3,6 +3,7 @@
 mod checking;
 mod directories;
 mod growing;
+mod full;
 mod holds;
 mod large;
 mod locks;
