@@ -71,6 +71,7 @@ fn the_limit_is_not_passed_while_owners_are_replaced() {
     holds(1, &[0, 0], Budget { opens: [1, 1], ..ONCE });
     holds(2, &[1, 0], Budget { opens: [0, 1], moves: 1, removals: 0, ..ONCE });
     holds(2, &[1, 0], Budget { opens: [1, 0], moves: 1, removals: 0, ..ONCE });
+    holds(2, &[1, 0], Budget { opens: [1, 1], collections: 2, moves: 1, removals: 0, ..ONCE });
     if std::env::var_os("CANOPY_LONG").is_some() {
         holds(2, &[0, 0], Budget { opens: [1, 1], collections: 2, ..ONCE });
         holds(2, &[1, 0], Budget { opens: [1, 1], moves: 1, ..ONCE });

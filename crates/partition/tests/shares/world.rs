@@ -343,7 +343,8 @@ impl World {
         let mut ledger = world.authorities.pop().expect("an authority").ledger;
         for (server, table) in world.tables.iter_mut().enumerate() {
             let arrived = std::mem::take(&mut world.moving[server]);
-            (table.used, table.moved) = (table.used + arrived, table.moved - arrived);
+            let noted = arrived * i64::from(rules.has(Rule::MovesAreNoted));
+            (table.used, table.moved) = (table.used + arrived, table.moved - noted);
             let id = ServerId(server as u32);
             let (round, before) = (ledger.next_round(id), table.share.base);
             let used = [0, table.used + table.moved];
