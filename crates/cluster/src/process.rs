@@ -478,6 +478,9 @@ impl Process {
         steps: &mut dyn Steps,
     ) -> Result<bool> {
         let giver = self.server(server)?;
+        if giver.has_removed(directory)? {
+            return Ok(false);
+        }
         let history = giver.holdings(directory)?.history(partition);
         let Some(history) = history else { return Ok(false) };
         let placement = self.layout.placement(directory)?;
