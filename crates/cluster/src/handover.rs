@@ -103,6 +103,8 @@ impl HandOver<'_> {
     fn offer(&self, steps: &mut dyn Steps) -> Result<(HashSet<FileId>, u64)> {
         let HandOver { giver, directory, child, .. } = *self;
         self.check(steps.goes_on(Step::Begin))?;
+        // It may have been removed just before the hand-over began.
+        self.check(!giver.has_removed(directory)?)?;
         let half = giver.tablet.directory_half(directory)?;
         let begun = self.send(MoveStep::Begin(Cow::Owned(half), self.placement))?;
         self.check(begun == Response::Begun(Begun::Accepted))?;

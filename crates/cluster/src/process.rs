@@ -656,6 +656,9 @@ impl Process {
         steps: &mut dyn Steps,
     ) -> Result<bool> {
         let giver = self.server(server)?;
+        if giver.has_removed(directory)? {
+            return Ok(false);
+        }
         let history = giver.holdings(directory)?.history(partition);
         let Some(history) = history else { return Ok(false) };
         let Some((placement, split)) = giver.next_split(directory, history)? else {

@@ -25,6 +25,7 @@ use canopy_partition::{
     Answer, Attempt, Holding, Holdings, PartitionId, Placement, ServerId, SplitHistory,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -471,6 +472,15 @@ impl Server {
     pub(crate) fn end_moving(&self) {
         self.state.write().moving = None;
         self.notify();
+    }
+
+    /// Returns whether a directory was removed, so that it gets no names any more.
+    pub(crate) fn has_removed(&self, directory: FileId) -> Result<bool> {
+        match self.tablet.inode(directory) {
+            Ok(inode) => Ok(inode.nlink == 0),
+            Err(error) if error.errno() == Errno::NOENT => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns the partitions of a directory here.

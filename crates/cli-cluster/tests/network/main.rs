@@ -79,10 +79,11 @@ fn security(file: &Path) -> ClientSecurity {
     let trust = Trust::of_client(&own).expect("trust");
     let config = client_config(&trust, &own).expect("a configuration");
     let identify = Arc::new(move |leaf: &[u8]| match trust.identify(leaf) {
-        Ok(certified) if certified.identity == Identity::Server => {
-            Ok(Peer::Server { name: "server".into() })
-        }
-        other => Err(format!("{other:?}")),
+        Ok(certified) => match certified.identity {
+            Identity::Server => Ok(Peer::Server { name: "server".into() }),
+            _ => Err("it is not a server's certificate".to_owned()),
+        },
+        Err(error) => Err(error.to_string()),
     });
     ClientSecurity { tls: Some(Tls { config, identify }), trusted_uids: None }
 }
