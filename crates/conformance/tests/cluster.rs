@@ -54,6 +54,7 @@ impl Site {
             listen: vec![listen],
             security: ServerSecurity::default(),
             to_others: ClientSecurity::default(),
+            advertise: None,
             lease: Some(LEASE),
             place: String::new(),
         };

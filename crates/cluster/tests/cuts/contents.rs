@@ -108,7 +108,8 @@ fn objects_stay_while_a_snapshot_needs_them() {
     net.sync();
     for session in sessions(&*net.environment.storage).unwrap() {
         let process = net.process(canopy_partition::ServerId(0)).unwrap();
-        let collected = collect_session(&net.environment, &*process, &client, session).unwrap();
+        let (environment, pace) = (&net.environment, &mut || ());
+        let collected = collect_session(environment, &*process, &client, session, pace).unwrap();
         assert_eq!(collected.removed, 0);
     }
     for server in net.servers() {
