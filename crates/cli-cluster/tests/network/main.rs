@@ -15,9 +15,8 @@ mod pauses;
 #[path = "../../../cluster/tests/simulation/user.rs"]
 mod user;
 
-use canopy_cluster::certificates::{Credentials as Certificate, Identity, Trust, client_config};
-use canopy_cluster::wire::{ClientSecurity, Peer, Tls};
-use canopy_cluster::{Client, Patience, Peers, Remote, SessionId};
+use canopy_cluster::wire::ClientSecurity;
+use canopy_cluster::{Client, Patience, Peers, Remote, Security, SessionId};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{FileId, ROOT, Reply};
 use common::{Place, Process, success};
@@ -75,17 +74,8 @@ impl Site {
 }
 
 fn security(file: &Path) -> ClientSecurity {
-    let own = Certificate::open(file).expect("a certificate");
-    let trust = Trust::of_client(&own).expect("trust");
-    let config = client_config(&trust, &own).expect("a configuration");
-    let identify = Arc::new(move |leaf: &[u8]| match trust.identify(leaf) {
-        Ok(certified) => match certified.identity {
-            Identity::Server => Ok(Peer::Server { name: "server".into() }),
-            _ => Err("it is not a server's certificate".to_owned()),
-        },
-        Err(error) => Err(error.to_string()),
-    });
-    ClientSecurity { tls: Some(Tls { config, identify }), trusted_uids: None }
+    let security = Security::of_client(None, Some(file)).expect("a certificate");
+    security.for_servers().expect("a configuration")
 }
 
 /// A machine of a client, whose cut may last longer than servers keep what it holds.
@@ -166,8 +156,8 @@ fn clients_find_what_they_were_answered_while_processes_die() {
     let model = Arc::new(Mutex::new(Model::default()));
     let is_over = AtomicBool::new(false);
     let seconds = rounds(6, 120);
-    std::thread::scope(|scope| {
-        // On a machine of its own, which is never cut off.
+    // On a machine of its own, which is never cut off.
+    let (checker, shared) = std::thread::scope(|scope| {
         let (site, model) = (&site, &model);
         let checker = scope.spawn(move || {
             let peers = site.connect(PROCESSES + CLIENTS, PROCESSES);
@@ -175,8 +165,10 @@ fn clients_find_what_they_were_answered_while_processes_die() {
             let shared = make_shared(&checker, model);
             (checker, shared)
         });
-        let (checker, shared) = checker.join().expect("a client");
-        let shared = &shared;
+        checker.join().expect("a client")
+    });
+    std::thread::scope(|scope| {
+        let (site, model, shared) = (&site, &model, &shared);
         let workers = Vec::from_iter((0..CLIENTS).map(|client| {
             let is_over = &is_over;
             scope.spawn(move || {
