@@ -4,7 +4,7 @@ use crate::common::{failure, ns, shell, success, wait_until};
 use crate::site::{Site, is_mounted};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn operations_wait_while_a_server_is_replaced() {
     let on = site.mount("on", &[]);
     fs::create_dir(on.join("d")).unwrap();
     let mut open = File::create(on.join("open")).unwrap();
-    let unlinked = OpenOptions::new().create(true).write(true).read(true).open(on.join("gone"));
+    let unlinked = File::options().create_new(true).read(true).write(true).open(on.join("gone"));
     let unlinked = unlinked.unwrap();
     fs::remove_file(on.join("gone")).unwrap();
     let made = std::thread::scope(|scope| {
