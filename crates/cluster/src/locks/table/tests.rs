@@ -128,6 +128,20 @@ fn step(state: &mut u64) -> Step {
     Step { word, mode, range: LockRange { start, end } }
 }
 
+/// Sets or frees a lock of flock in a table. Returns the outcome.
+fn take_flock(table: &mut LockTable, holder: Holder, wanted: Option<FileLock>) -> &'static str {
+    let Some(wanted) = wanted else {
+        table.unlock(holder, LockRange::ALL);
+        return "ok";
+    };
+    table.drop_other_mode(holder.session, &wanted);
+    if table.conflict(holder.session, &wanted).is_some() {
+        return "refused";
+    }
+    table.set(holder.session, &wanted);
+    "ok"
+}
+
 /// Locks of one file by processes: random calls have the outcomes that they have in Linux.
 #[test]
 fn locks_are_those_of_linux() {
@@ -165,19 +179,9 @@ fn locks_are_those_of_linux() {
             }
         };
         if kind == LockKind::Whole {
-            let lock = |mode| FileLock { range: LockRange::ALL, ..lock(mode) };
-            if let Some(wanted) = mode.map(lock) {
-                table.drop_other_mode(session, &wanted);
-                let is_free = table.conflict(session, &wanted).is_none();
-                if is_free {
-                    table.set(session, &wanted);
-                }
-                let found = worker.ask(&format!("flock {word}"));
-                assert_eq!(found, if is_free { "ok" } else { "refused" }, "{why}");
-            } else {
-                table.unlock(holder, LockRange::ALL);
-                assert_eq!(worker.ask("flock free"), "ok", "{why}");
-            }
+            let wanted = mode.map(|mode| FileLock { range: LockRange::ALL, ..lock(mode) });
+            let expected = take_flock(&mut table, holder, wanted);
+            assert_eq!(worker.ask(&format!("flock {word}")), expected, "{why}");
             continue;
         }
         match mode.filter(|_| random(state).is_multiple_of(3)) {
