@@ -10,7 +10,7 @@
 //! The partitions of a directory hold each hash once, each on the server that the placement says. All
 //! servers with a partition have the attributes of the home.
 
-use super::{DirectoryFact, Fault, Item, Items, Repair};
+use super::{DirectoryFact, Fault, Item, Repair};
 use canopy_namespace::inode::flag;
 use canopy_namespace::{ChunkId, Fact, FileId, InodeFact, Mend, NameKind, ObjectId, ROOT};
 use canopy_partition::{PartitionId, ServerId, SplitHistory};
@@ -22,7 +22,7 @@ pub(super) type Home = Option<ServerId>;
 type Name = (FileId, Vec<u8>);
 
 /// Returns what is wrong with a file, by all that is known of it.
-pub(super) fn judge(id: FileId, home: Home, items: &Items) -> Vec<Fault> {
+pub(super) fn judge(id: FileId, home: Home, items: &[(ServerId, Item)]) -> Vec<Fault> {
     let mut file = File::new(id, home, items);
     file.judge_wrong();
     match file.is_directory() {
@@ -71,7 +71,7 @@ struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    fn new(id: FileId, home: Home, items: &'a Items) -> Self {
+    fn new(id: FileId, home: Home, items: &'a [(ServerId, Item)]) -> Self {
         let mut file = File { id, home, ..File::default() };
         for (server, item) in items {
             match item {

@@ -348,7 +348,12 @@ impl Check<'_> {
 
     /// Adds to the items of a file the objects among those of an earlier look that are still there, and
     /// those that records name.
-    fn add_objects(&self, id: FileId, before: &Items, items: &mut Items) -> Result<()> {
+    fn add_objects(
+        &self,
+        id: FileId,
+        before: &[(ServerId, Item)],
+        items: &mut Items,
+    ) -> Result<()> {
         let mut objects = BTreeSet::new();
         for (_, item) in before.iter().chain(items.iter()) {
             match item {
@@ -406,7 +411,7 @@ impl Check<'_> {
 }
 
 /// Returns the names of a file that items are about.
-fn names_of(items: &Items) -> BTreeSet<(FileId, Vec<u8>)> {
+fn names_of(items: &[(ServerId, Item)]) -> BTreeSet<(FileId, Vec<u8>)> {
     let names = items.iter().filter_map(|(_, item)| match item {
         Item::Fact(Fact::Name { directory, name, .. } | Fact::Found { directory, name }) => {
             Some((*directory, name.clone()))
