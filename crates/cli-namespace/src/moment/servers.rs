@@ -55,9 +55,11 @@ impl OfServers {
     }
 
     fn at_snapshot(self, name: &str) -> anyhow::Result<Self> {
-        let (all, _) = self.files()?.client.snapshot_tables()?;
+        let client = &self.files()?.client;
+        let (all, _) = client.snapshots()?;
         let found = all.into_iter().find(|one| one.name.as_deref() == Some(name));
         let Some(found) = found else { bail!("{} has no snapshot {name}", self.place.display()) };
+        let found = client.snapshot_tables(found.number)?;
         let environment = self.viewed.environment();
         let tables = cluster_tables(environment.storage.as_ref())?;
         let tables = Vec::from_iter(tables.into_iter().zip(found.checkpoints));
