@@ -2,8 +2,8 @@
 
 mod checking;
 mod directories;
-mod growing;
 mod full;
+mod growing;
 mod holds;
 mod large;
 mod locks;
