@@ -256,8 +256,8 @@ mod tests {
         metrics.note(&lookup, Instant::now(), &Ok(()));
         let began = Instant::now().checked_sub(Duration::from_millis(2)).unwrap();
         metrics.note(&lookup, began, &Err::<(), _>(Error::Unfit));
-        let (histories, changes) = (Vec::new(), 0);
-        let elsewhere = Error::Elsewhere { target: Target::File(ROOT), histories, changes };
+        let (target, partitions) = (Target::File(ROOT), crate::message::Partitions::default());
+        let elsewhere = Error::Elsewhere { target, partitions, changes: 0, servers: 1 };
         metrics.note(&Request::EndSession, Instant::now(), &Err::<(), _>(elsewhere));
         metrics.moved_entries.add(7);
         let gauge = Gauge { name: "servers", help: "Servers that run here.", value: 3 };

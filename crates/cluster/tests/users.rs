@@ -36,6 +36,7 @@ fn start() -> Node {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         security: ServerSecurity::default(),
         to_others: ClientSecurity::default(),
+        advertise: None,
         lease: Some(Duration::from_millis(300)),
         place: String::new(),
     };

@@ -132,7 +132,9 @@ fn a_client_that_waits_names_the_server() {
             listen: vec![address.parse().unwrap()],
             security: ServerSecurity::default(),
             to_others: ClientSecurity::default(),
+            advertise: None,
             lease: Some(Duration::from_millis(300)),
+            place: String::new(),
         };
         let again = Node::start(&environment, &system_clock(), &settings).unwrap();
         while heard.lock().len() < 2 {

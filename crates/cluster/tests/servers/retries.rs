@@ -259,7 +259,7 @@ fn copies_of_a_change_at_once_are_executed_once() {
 fn halves_without_a_name_go() {
     let site = Site::open(2);
     let inode = Inode { mode: file_type::DIRECTORY | 0o755, nlink: 2, ..Inode::default() };
-    let half = DirectoryHalf { inode, acls: Vec::new(), version: 0 };
+    let half = DirectoryHalf { inode, acls: Vec::new(), version: 0, times: 0 };
     let plan = NewDirectory { parent: ROOT, name: b"name".to_vec(), half };
     let make = |attempt| {
         let make = ServerRequest::MakeDirectory(Cow::Borrowed(&plan), ServerId(0), attempt);
