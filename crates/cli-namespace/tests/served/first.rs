@@ -5,7 +5,7 @@ use crate::site::Site;
 
 /// Files that are made: 100,000 with `CANOPY_LONG=1`.
 fn files() -> usize {
-    if std::env::var_os("CANOPY_LONG").is_some() { 100_000 } else { 4_000 }
+    if std::env::var_os("CANOPY_LONG").is_some() { 100_000 } else { 2_000 }
 }
 
 #[test]
