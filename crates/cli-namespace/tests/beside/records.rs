@@ -5,7 +5,7 @@ use crate::trial::{Trial, UIDS, assert_same, lines};
 use std::fs;
 
 /// All that find(1) knows of an entry but its device.
-const ALL: &str = "%P|%f|%y|%m|%U|%G|%n|%s|%b|%i|%l|%T@|%C@|%d\\n";
+const ALL: &str = "%P|%y|%m|%U|%G|%n|%s|%b|%i|%l|%T@|%C@|%d\\n";
 
 /// Compares all that commands print with programs in the mount.
 fn check(trial: &Trial, what: &str) {
