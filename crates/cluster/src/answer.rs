@@ -16,9 +16,10 @@ use canopy_namespace::operation::{
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
-use canopy_partition::ServerId;
+use canopy_partition::{DirectoryMap, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// Sessions that have ended in one answer.
 pub(crate) const SESSIONS: usize = 8192;
@@ -335,21 +336,30 @@ impl Server {
         Ok(Response::Done(true))
     }
 
-    /// Gives all servers that may have partitions of a directory its attributes.
+    /// Gives all servers with partitions of a directory its attributes. Each replies with the
+    /// partitions that it knows, and with the one that it is giving away, as the receiver may have got
+    /// older attributes. So all of them are found, whatever splits meanwhile: a partition that begins
+    /// to move after the reply takes the new attributes along.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
         let DirectoryHalf { version, times, .. } = half;
         let state = HalfState { version, is_pending: false, times };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
-        let (mut server, mut servers) = (0, self.layout.server_count());
-        while server < servers {
-            if ServerId(server) != self.id {
-                let answer = peers.ask(ServerId(server), Sender::SERVER, &set)?;
-                let Response::Servers(known) = answer else { return Err(Error::Unfit) };
-                // It may have begun to hand a partition over to a server that was added.
-                servers = servers.max(known);
+        let (mut map, mut asked) = (DirectoryMap::default(), BTreeSet::from([self.id]));
+        self.known_partitions(id)?.into_iter().for_each(|history| map.learn(history));
+        // Without a placement, no other server has got a partition so far.
+        let placement = self.placement(id);
+        while let Some(placement) = placement {
+            let unasked = |server: &ServerId| !asked.contains(server);
+            let next = map.partitions().map(|partition| placement.server(partition)).find(unasked);
+            let Some(server) = next else { break };
+            asked.insert(server);
+            match peers.ask(server, Sender::SERVER, &set)? {
+                Response::Part(_, known) => {
+                    known.histories.into_iter().for_each(|one| map.learn(one));
+                }
+                _ => return Err(Error::Unfit),
             }
-            server += 1;
         }
         Ok(self.tablet.put_half_state(id, state)?)
     }
@@ -466,7 +476,8 @@ impl Server {
 
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
-        Ok(Response::Servers(self.layout.server_count()))
+        let histories = self.known_partitions(half.inode.id)?;
+        Ok(Response::Part(None, Partitions { histories, ..Partitions::default() }))
     }
 }
 

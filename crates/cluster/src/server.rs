@@ -100,6 +100,7 @@ pub(crate) struct State {
 #[derive(Clone)]
 struct Moving {
     directory: FileId,
+    child: PartitionId,
     attempt: Attempt,
     hashes: RangeInclusive<u64>,
 }
@@ -445,7 +446,7 @@ impl Server {
         // With the lock: a cut looks at `moving` after it has paused this.
         let is_free = state.moving.is_none() && !is_locked && !self.cuts.is_paused();
         if is_free {
-            state.moving = Some(Moving { directory, attempt, hashes });
+            state.moving = Some(Moving { directory, child, attempt, hashes });
         }
         is_free
     }
@@ -587,6 +588,16 @@ impl Server {
     /// Returns the histories of all partitions of a directory that are held here.
     pub(crate) fn histories(&self, directory: FileId) -> Result<Vec<SplitHistory>> {
         Ok(self.holdings(directory)?.histories().collect())
+    }
+
+    /// Returns the histories of all partitions of a directory that are held here, and that of one which
+    /// is being handed over.
+    pub(crate) fn known_partitions(&self, directory: FileId) -> Result<Vec<SplitHistory>> {
+        let state = self.state.read();
+        let moving = state.moving.as_ref().filter(|moving| moving.directory == directory);
+        let moving = moving.map(|moving| moving.child);
+        let moving = moving.and_then(|child| SplitHistory::new(child, child.first_depth()));
+        Ok(self.holdings_in(&state, directory)?.histories().chain(moving).collect())
     }
 
     /// Returns the number of partitions here of directories that were split.

@@ -13,9 +13,8 @@
 //!    the first list contains, and removes the note that it is new (`contents::collect`).
 //!
 //! Processes and clients that know a shorter list go on meanwhile. A request that has to reach all
-//! servers with a partition of a directory (new attributes, `answer`; closing it, `intents`) asks all
-//! servers that are known, and each replies with the number that *it* knows; the asker goes on with
-//! those. This misses no server: it has its partition from a giver that knew it before it read the
+//! servers with a partition of a directory (closing it, `intents`) asks all servers that are known,
+//! and each replies with the number that *it* knows; the asker goes on with those. This misses no server: it has its partition from a giver that knew it before it read the
 //! directory's attributes. If the giver read them before it was asked, its reply contains the
 //! receiver; if later, it has passed the new ones on. A directory that is closed is not handed over.
 //! Likewise a client that looks for a file at all servers goes on with those that refusals name. One
