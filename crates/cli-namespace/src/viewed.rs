@@ -89,7 +89,7 @@ struct HeldCheckpoint {
     /// Whether they stay beyond that.
     stays: bool,
     /// The servers that have made them, if it was not this process.
-    served: Option<Served>,
+    served: Option<Box<Served>>,
 }
 
 /// A namespace, and where it is mounted.
@@ -230,7 +230,7 @@ impl Viewed {
             checkpoints,
             kept_ms,
             stays: false,
-            served,
+            served: served.map(Box::new),
         };
         Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
     }
@@ -411,7 +411,7 @@ impl Drop for HeldCheckpoint {
     fn drop(&mut self) {
         if !self.stays {
             // If this fails, they go by themselves later.
-            cluster::release(self.served.as_ref(), &self.environment, &self.checkpoints);
+            cluster::release(self.served.as_deref(), &self.environment, &self.checkpoints);
         }
     }
 }

@@ -42,8 +42,10 @@ impl Client {
         }
         thread::scope(|scope| {
             let threads = Vec::from_iter((0..count.min(AT_ONCE)).map(|_| scope.spawn(run)));
-            let ended = threads.into_iter().map(|one| one.join().unwrap_or(Err(Error::Unfit)));
-            ended.fold(Ok(()), |all: Result<()>, one| all.and(one))
+            // All of them have ended before the first failure is returned.
+            let join = |one: thread::ScopedJoinHandle<'_, Result<()>>| one.join();
+            let ended = Vec::from_iter(threads.into_iter().map(join));
+            ended.into_iter().try_for_each(|one| one.unwrap_or(Err(Error::Unfit)))
         })
     }
 

@@ -325,7 +325,7 @@ impl Server {
         });
         match is_dropped {
             Some(true) => {
-                self.sessions.locks.drop_all([(session, id)].into_iter());
+                self.sessions.locks.drop_all([(session, id)]);
                 Ok(self.tablet.release(id, 1)?)
             }
             Some(false) | None => Ok(()),

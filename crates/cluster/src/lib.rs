@@ -1,9 +1,9 @@
 //! A namespace on several servers (GIGA+): each has a table of its own, and large directories are
 //! spread over them.
 //!
-//! So far all servers are in one process, and no command uses them. They create, look up, list,
-//! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, and holding files are refused ([`Error::NotYet`]).
+//! Processes run servers (`node`), and clients reach them over the network (`connection`). `docs/cluster.md`
+//! describes the whole for administrators, and `docs/SEMANTICS.md` what is promised. Restoring snapshots
+//! and queries of snapshots are refused so far ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -16,7 +16,7 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
-//! | when partitions split; numbers of entries | `growth`, `tally` |
+//! | when partitions split, and the split; numbers of entries | `growth`, `process/splitting`; `tally` |
 //! | time and waiting, which a simulation decides | `pace` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | ids and sessions that users cannot guess or share | `handles` |

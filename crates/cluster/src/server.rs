@@ -341,13 +341,15 @@ impl Server {
 
     /// Has nobody else change attributes of directories until the result is dropped.
     pub(crate) fn lock_attributes(&self) -> MutexGuard<'_, ()> {
-        while self.is_simulated {
+        if !self.is_simulated {
+            return self.attributes.lock();
+        }
+        loop {
             match self.attributes.try_lock() {
                 Some(locked) => return locked,
                 None => self.pause(PAUSE),
             }
         }
-        self.attributes.lock()
     }
 
     /// Has changes go on that wait for the end of something.

@@ -262,11 +262,11 @@ mod tests {
 
     #[test]
     fn arrivals_are_known_for_a_while() {
-        let (whole, directory) = (0..=u64::MAX, FileId(7));
+        let (whole, directory) = ([0..=u64::MAX], FileId(7));
         let halves = [0..=u64::MAX >> 1, 1 << 63..=u64::MAX];
         let mut arrivals = Arrivals::default();
         // What is split here does not arrive.
-        arrivals.note(directory, &[whole.clone()], &halves);
+        arrivals.note(directory, &whole, &halves);
         assert_eq!(arrivals.since(0), Some(Vec::new()));
         arrivals.note(directory, &halves[..1], &halves);
         assert_eq!(arrivals.since(0), Some(vec![(directory, halves[1].clone())]));
@@ -274,7 +274,7 @@ mod tests {
         // A mark of the future is that of another life.
         assert_eq!(arrivals.since(2), None);
         for _ in 0..ARRIVALS_MAX {
-            arrivals.note(directory, &[], &[whole.clone()]);
+            arrivals.note(directory, &[], &whole);
         }
         assert_eq!(arrivals.since(0), None);
         assert_eq!(arrivals.since(1).map(|all| all.len()), Some(ARRIVALS_MAX));
