@@ -14,13 +14,13 @@ const LIMIT: u64 = 9;
 
 /// Returns whether a fault may happen at a message: those about limits, and those that move files.
 fn is_of_interest(request: &Request<'_>) -> bool {
-    match request {
-        Request::Share(ShareRequest::Obtain(..)) => true,
-        Request::OfServer(
-            ServerRequest::Share(_) | ServerRequest::Intent(..) | ServerRequest::HandOver(..),
-        ) => true,
-        _ => false,
-    }
+    matches!(
+        request,
+        Request::Share(ShareRequest::Obtain(..))
+            | Request::OfServer(
+                ServerRequest::Share(_) | ServerRequest::Intent(..) | ServerRequest::HandOver(..),
+            )
+    )
 }
 
 /// Makes changes by which shares are granted, collected and moved. Some of them may fail.

@@ -235,9 +235,9 @@ fn users_whom_limits_do_not_bind_leave_no_room_for_others() {
     }
     place.review();
     assert_eq!(used(&client, ADA).1, 23);
-    for at in 0..3 {
-        assert_eq!(file(&client, directories[at], "more", ADA), Err(Errno::DQUOT));
-        unlink(&client, directories[at], "own").unwrap();
+    for directory in directories.iter().copied() {
+        assert_eq!(file(&client, directory, "more", ADA), Err(Errno::DQUOT));
+        unlink(&client, directory, "own").unwrap();
     }
     assert_eq!(file(&client, directories[2], "more", ADA), Err(Errno::DQUOT));
     unlink(&client, directories[0], "gift0").unwrap();

@@ -40,8 +40,8 @@ fn files_that_move_to_other_servers_count_there() {
     unlink(&client, directories[1], "2").unwrap();
     unlink(&client, directories[2], "link").unwrap();
     assert_eq!(used(&client, ADA).1, 10);
-    for number in 0..2 {
-        file(&client, directories[number], &format!("more{number}"), ADA).unwrap();
+    for directory in &directories[..2] {
+        file(&client, *directory, "more", ADA).unwrap();
     }
     assert_eq!(file(&client, directories[2], "beyond", ADA), Err(Errno::DQUOT));
     place.restart_all();

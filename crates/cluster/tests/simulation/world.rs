@@ -428,8 +428,8 @@ impl World {
             world.scheduler.wake(asker);
         });
         scheduler.wait_for(time, || reply.lock().is_some());
-        let answer = reply.lock().take();
-        answer
+        let mut reply = reply.lock();
+        reply.take()
     }
 
     fn send(&self, from: HostId, message: &Message, time: Duration) -> Answer {
