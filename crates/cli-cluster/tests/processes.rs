@@ -127,7 +127,8 @@ fn numbers_of_a_process_are_served_and_written() {
         text = get(&metrics, "/metrics");
         value(&text, "handovers_total") > 0.0
     });
-    assert_eq!(value(&text, "request_seconds_count{kind=\"create\"}"), 100.0);
+    // Some were sent to a server that had just given the partition.
+    assert!(value(&text, "request_seconds_count{kind=\"create\"}") >= 100.0);
     assert!(value(&text, "moved_entries_total") >= 4.0, "{text}");
     assert!(value(&text, "calls_total") >= 100.0, "{text}");
     assert_eq!(value(&text, "sessions"), 2.0);
@@ -144,7 +145,7 @@ fn numbers_of_a_process_are_served_and_written() {
     // The file has the same, some seconds later.
     wait_until("the file is written", || {
         let text = fs::read_to_string(&file).unwrap();
-        value(&text, "request_seconds_count{kind=\"create\"}") == 100.0
+        value(&text, "request_seconds_count{kind=\"create\"}") >= 100.0
     });
     process.signal(Signal::SIGTERM);
     let (code, log) = process.end();
@@ -294,7 +295,7 @@ fn an_empty_directory_is_spread_at_once() {
     let told = success(&place.run(&["partitions", "/", "@"]));
     assert_eq!(told.lines().count(), 13, "{told}");
     for server in ["0", "1", "2"] {
-        let of = told.lines().skip(1).filter(|line| line.split_whitespace().nth(2) == Some(server));
+        let of = told.lines().skip(1).filter(|line| line.split_whitespace().nth(3) == Some(server));
         assert_eq!(of.count(), 4, "{told}");
     }
     let told = failure(&place.run(&["spread", "/file1", "@"]));

@@ -34,7 +34,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// Time after which the objects of a server are collected again, and the shortest time until those of
 /// the next server are.
-const COLLECT: Duration = Duration::from_secs(60);
+const COLLECT: Duration = Duration::from_secs(10);
 const COLLECT_MIN: Duration = Duration::from_secs(1);
 
 /// Looks at the sessions of contents within the time after which one counts as abandoned.

@@ -50,7 +50,7 @@ pub struct Site {
 
 impl Site {
     fn new(test: &str, machines: usize) -> Self {
-        let options = ["--split-entries", "12", "--partitions-per-server", "2"];
+        let options = ["--split-entries", "16", "--partitions-per-server", "2"];
         let place = Place::with(SERVERS, &options);
         success(&place.run(&["certificate", "--server", "@"]));
         Site { place, machines: Machines::new(test, machines) }

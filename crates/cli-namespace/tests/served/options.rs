@@ -73,7 +73,7 @@ fn wrong_names_and_options_are_reported() {
         (namespace.as_str(), &[][..], "'canopy cluster start "),
         ("canopy://", &[], "canopy://HOST:PORT,HOST:PORT"),
         ("canopy://127.0.0.1", &[], "is not an address"),
-        (&namespace, &["--snapshot", "x"], "shows no snapshot yet"),
+        (&namespace, &["--snapshot", "x"], "no process of this cluster runs"),
         (&namespace, &["--cache", "/tmp"], "are cached in memory"),
         (&namespace, &["-o", "cache=x"], "-o cache=x: give seconds"),
         (&namespace, &["--certificate", "/no/file"], "/no/file: No such file"),

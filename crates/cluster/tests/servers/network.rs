@@ -116,7 +116,7 @@ fn a_client_that_waits_names_the_server() {
     let client = new_client_of(remote);
     create(&client, ROOT, "file", file_type::REGULAR).unwrap();
     drop(node);
-    std::thread::scope(|scope| {
+    let again = std::thread::scope(|scope| {
         // All wait for one server.
         for _ in 0..3 {
             scope.spawn(|| assert!(lookup(&client, ROOT, "file").is_some()));
@@ -141,8 +141,10 @@ fn a_client_that_waits_names_the_server() {
             assert!(begin.elapsed() < Duration::from_secs(60), "nobody is notified of the end");
             std::thread::sleep(Duration::from_millis(20));
         }
-        drop(again);
+        again
     });
+    // All have their answers.
+    drop(again);
     let heard = heard.lock();
     assert!(
         heard[0].starts_with(&format!("server 0 ({address}) has not answered for ")),
