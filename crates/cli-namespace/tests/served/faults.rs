@@ -58,7 +58,7 @@ fn operations_wait_while_a_server_is_replaced() {
 }
 
 #[test]
-fn a_mount_without_servers_waits_and_can_be_unmounted() {
+fn a_mount_waits_until_servers_run_again() {
     let mut site = Site::new(2, 1);
     let on = site.mount("on", &[]);
     let mut open = File::create(on.join("file")).unwrap();
@@ -73,11 +73,7 @@ fn a_mount_without_servers_waits_and_can_be_unmounted() {
     site.start();
     writer.join().unwrap().unwrap();
     assert_eq!(fs::read_to_string(on.join("file")).unwrap(), "text");
-    // Nothing waits to be sent, so no server is needed.
-    site.processes.remove(0).kill();
-    let begun = Instant::now();
     success(&site.unmount("on"));
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(!is_mounted(&on));
 }
 

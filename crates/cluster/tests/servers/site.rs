@@ -129,8 +129,11 @@ impl Site {
         let least = partitions.iter().min_by_key(|(_, history)| history.depth());
         if let Some((_, history)) = least {
             match process.split(ROOT, history.partition(), &mut |_: Step| true) {
-                // Another process has the table by now.
-                Err(canopy_cluster::Error::Namespace(canopy_namespace::Error::Store(_))) => {}
+                // Another process has the table by now, or a server is being replaced.
+                Err(
+                    canopy_cluster::Error::Stopped(_)
+                    | canopy_cluster::Error::Namespace(canopy_namespace::Error::Store(_)),
+                ) => {}
                 split => drop(split.unwrap()),
             }
         }
