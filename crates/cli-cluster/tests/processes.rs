@@ -508,6 +508,9 @@ fn commands_are_explained_and_need_no_index() {
         ("partitions", &["/", "@"], "Show which servers hold the partitions"),
         ("spread", &["/", "@"], "Spread a directory over all servers at once"),
         ("drain", &["n17", "@"], "Move all servers of a machine"),
+        ("add", &["--servers", "0", "@"], "Add logical servers"),
+        ("balance", &["/", "@"], "Split a large directory onto servers"),
+        ("check", &["@"], "Check"),
     ] {
         let help = success(&place.run(&[command, "--help"]));
         assert!(help.starts_with(about), "{help}");
