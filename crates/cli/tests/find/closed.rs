@@ -9,6 +9,7 @@ use crate::common;
 
 use common::{Fixture, sorted};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use rustix::fs::XattrFlags;
 use std::collections::BTreeSet;
@@ -121,6 +122,9 @@ fn stop_at(scan: &Child, home: u32) -> Vec<String> {
     let has_come = || open_homes(scan).iter().any(|name| *name >= home);
     while child_runs(pid) && !has_come() {}
     kill(pid, Signal::SIGSTOP).unwrap();
+    // The signal takes effect later if the processors are busy. Until then, the scan goes on.
+    let options = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    waitid(Id::Pid(pid), options).unwrap();
     open_homes(scan)
 }
 

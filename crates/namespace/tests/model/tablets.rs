@@ -15,10 +15,10 @@ use canopy_namespace::operation::{
 use canopy_namespace::{
     Contents, DirectoryHalf, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles,
     Ownership, ROOT, Reply, SetAttributes, SetXattr, Settings, Tablet, TabletRange, cookie_before,
-    create_namespace, keys, open_table, system_clock, table_of,
+    create_namespace, create_table, keys, open_table, system_clock, table_of,
 };
 use canopy_store::storage::MemoryStorage;
-use canopy_store::{Batch, Durability, Environment, SstableCache};
+use canopy_store::{Batch, Durability, Environment, SstableCache, TableId};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::io::Errno;
@@ -40,6 +40,10 @@ struct Halves {
 /// Opens the tablet of one half.
 fn open(environment: &Environment, half: usize) -> Tablet {
     let id = table_of(&*environment.storage).expect("a table");
+    tablet(environment, id, half)
+}
+
+fn tablet(environment: &Environment, id: TableId, half: usize) -> Tablet {
     let table = open_table(environment, id, SstableCache::new(environment, 1 << 20));
     let hashes = if half == 0 { 0..=MIDDLE - 1 } else { MIDDLE..=u64::MAX };
     let range = TabletRange::Part([(ROOT, hashes)].into_iter().collect());
@@ -283,7 +287,12 @@ fn names_of_halves() -> [EntryName<'static>; 2] {
 fn the_tablet_with_the_first_partition_has_the_attributes() {
     let halves = Halves::new(&[]);
     let half = halves.tablets[0].directory_half(ROOT).expect("a root");
-    halves.tablets[1].put_content_half(&DirectoryHalf { version: 1, ..half }).expect("a copy");
+    // The second table of a cluster has no first partition of the root.
+    let environment = Environment::system(Arc::new(MemoryStorage::default()));
+    let (settings, clock) = (Settings::default(), system_clock());
+    let id = create_table(&environment, &settings, Ownership::ROOT, &clock, false);
+    let second = tablet(&environment, id.expect("a table"), 1);
+    second.put_content_half(&DirectoryHalf { version: 1, ..half }).expect("a copy");
     let changer = || Changer::Privileged;
     let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
     let xattr = Change::SetXattr {
@@ -295,7 +304,7 @@ fn the_tablet_with_the_first_partition_has_the_attributes() {
     };
     for change in [Change::SetAttributes { id: ROOT, set, changer: changer() }, xattr] {
         let operation = Operation::Change(change);
-        let error = halves.tablets[1].execute(&operation).expect_err("a change of a copy");
+        let error = second.execute(&operation).expect_err("a change of a copy");
         assert!(matches!(error, Error::NotHere(_) | Error::AcrossTablets(_)), "{error}");
         halves.tablets[0].execute(&operation).expect("a change of attributes");
     }
