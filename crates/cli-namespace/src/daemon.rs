@@ -2,20 +2,87 @@
 
 use crate::{place, unmount};
 use anyhow::{Context, bail};
-use canopy::Outcome;
+use canopy::commands::ns::Mount as Arguments;
+use canopy::{Outcome, interrupt};
 use canopy_fuse::mounted::Unmounter;
+use canopy_mount::Mount;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use rustix::io::Errno;
+use sd_notify::NotifyState;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The line that it prints when the directory is mounted.
 const READY: &str = "mounted";
+
+/// A thread that looks for a failure from time to time, and warns of each new one once.
+pub struct Warnings {
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Warnings {
+    pub fn start(
+        interval: Duration,
+        failure: impl Fn() -> Option<String> + Send + 'static,
+    ) -> Self {
+        let (ends, ended) = channel();
+        let thread = std::thread::spawn(move || {
+            let mut last = None;
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let failure = failure();
+                if failure.is_some() && failure != last {
+                    tracing::warn!("{}", failure.as_deref().unwrap_or_default());
+                }
+                last = failure;
+            }
+        });
+        Warnings { ends: Some(ends), thread: Some(thread) }
+    }
+}
+
+impl Drop for Warnings {
+    fn drop(&mut self) {
+        drop(self.ends.take());
+        // A panic of the thread was printed.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Prepares this process to serve a mount, whose warnings begin with `source`. Returns the signals
+/// that end it.
+pub fn begin(is_detached: bool, source: &str) -> anyhow::Result<SigSet> {
+    if is_detached {
+        // It may lead a session already.
+        let _ = rustix::process::setsid();
+    }
+    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    raise_limit();
+    canopy::print_events(source.to_owned());
+    Ok(signals)
+}
+
+/// Answers the kernel until it is unmounted. The signals unmount it.
+pub fn answer(mut mount: Mount, arguments: &Arguments, signals: SigSet) -> anyhow::Result<()> {
+    restrict(&arguments.directory, &arguments.options)?;
+    unmount_on_signal(signals, mount.unmounter());
+    if arguments.detached {
+        report_ready();
+    }
+    // systemd starts units that need the mount now.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let ran = mount.run();
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    ran.with_context(|| format!("the mount on {} failed", arguments.directory.display()))
+}
 
 /// Returns an error for a directory that nothing can be mounted on which is read from these others.
 pub fn check_place(directory: &Path, read: &[PathBuf]) -> anyhow::Result<()> {

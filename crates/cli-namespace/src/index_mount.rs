@@ -4,10 +4,9 @@
 use crate::daemon;
 use anyhow::{Context, bail};
 use canopy::commands::mount::Arguments;
-use canopy::{Invocation, Outcome, interrupt};
+use canopy::{Invocation, Outcome};
 use canopy_index::{Index, Moment};
 use canopy_index_mount::{Mount, Options, Viewers};
-use nix::sys::signal::Signal;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -81,12 +80,8 @@ fn serve(
     past: Option<(Vec<Moment>, Vec<File>)>,
     root: PathBuf,
 ) -> anyhow::Result<Outcome> {
-    if arguments.detached {
-        // It may lead a session already.
-        let _ = rustix::process::setsid();
-    }
-    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    daemon::raise_limit();
+    let directory = arguments.directory.display().to_string();
+    let signals = daemon::begin(arguments.detached, &directory)?;
     let name = paths.first().cloned().unwrap_or_default();
     let is_for_all = nix::unistd::geteuid().is_root() && !arguments.private;
     let (at, _held) = past.unzip();
@@ -99,8 +94,6 @@ fn serve(
         _ => Viewers::Owner(Arc::new(move || paths.iter().map(|path| Index::open(path)).collect())),
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let directory = arguments.directory.display().to_string();
-    canopy::print_events(directory.clone());
     let options = Options { viewers, root, name, threads: arguments.threads.unwrap_or(threads) };
     let mut mount = Mount::new(&arguments.directory, options)
         .with_context(|| format!("cannot mount on {directory}"))?;

@@ -1,19 +1,15 @@
 //! `canopy ns mount`: in the foreground, or by a process of its own that leaves the terminal.
 
-use crate::{daemon, mount_servers, place, servers, viewed};
+use crate::daemon::{self, Warnings};
+use crate::{mount_servers, place, servers, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
-use canopy::interrupt;
 use canopy_model::ErrorKind;
 use canopy_mount::{Mount, Options};
 use canopy_namespace::{Namespace, Upkeep};
-use nix::sys::signal::Signal;
-use sd_notify::NotifyState;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The file of the namespace with later messages of the process that mounted it.
@@ -83,31 +79,9 @@ fn open(namespace: &Path, cache: &place::Cache, is_read_only: bool) -> anyhow::R
     }
 }
 
-/// Warns of failures of the upkeep, once each, until the sender is dropped.
-fn watch(upkeep: &Arc<Upkeep>) -> (Sender<()>, JoinHandle<()>) {
-    let (upkeep, (ends, ended)) = (upkeep.clone(), channel());
-    let thread = std::thread::spawn(move || {
-        let mut told = None;
-        while ended.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            let failure = upkeep.failure();
-            if failure.is_some() && failure != told {
-                tracing::warn!("{}", failure.as_deref().unwrap_or_default());
-            }
-            told = failure;
-        }
-    });
-    (ends, thread)
-}
-
 /// Mounts, and answers the kernel until it is unmounted.
 fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    if arguments.detached {
-        // It may lead a session already.
-        let _ = rustix::process::setsid();
-    }
-    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    daemon::raise_limit();
-    canopy::print_events(String::new());
+    let signals = daemon::begin(arguments.detached, "")?;
     let is_read_only = arguments.read_only
         || arguments.snapshot.is_some()
         || arguments.options.iter().any(|one| one == "ro");
@@ -120,7 +94,10 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         bail!("{} has no snapshot {name}", arguments.namespace.display());
     }
     let upkeep = Arc::new(Upkeep::start(&namespace));
-    let (ends, watching) = watch(&upkeep);
+    let warnings = {
+        let upkeep = upkeep.clone();
+        Warnings::start(WATCH_INTERVAL, move || upkeep.failure())
+    };
     let name = place::full_name(&arguments.namespace)?;
     let is_root = nix::unistd::geteuid().is_root();
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -135,23 +112,13 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         names_users: false,
     };
     let directory = arguments.directory.display();
-    let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)
+    let mount = Mount::new(namespace.clone(), &arguments.directory, &options)
         .with_context(|| format!("cannot mount on {directory}"))?;
-    daemon::restrict(&arguments.directory, &arguments.options)?;
-    daemon::unmount_on_signal(signals, mount.unmounter());
-    if arguments.detached {
-        daemon::report_ready();
-    }
-    // systemd starts what needs the mount when it is there.
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let ran = mount.run();
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    let ran = daemon::answer(mount, arguments, signals);
     let synced = sync(&namespace);
-    drop(ends);
-    // A thread that panicked has said so.
-    let _ = watching.join();
+    drop(warnings);
     drop(upkeep);
-    ran.with_context(|| format!("the mount on {directory} failed"))?;
+    ran?;
     synced.with_context(|| format!("what was last written through {directory} may be lost"))?;
     Ok(Outcome::Complete)
 }

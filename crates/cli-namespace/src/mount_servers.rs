@@ -4,21 +4,18 @@
 //! servers trust it, the kernel of this machine checks permissions. Otherwise each operation names the
 //! user behind it, and the servers check, too.
 
+use crate::daemon::{self, Warnings};
+use crate::mount;
 use crate::servers::{self, Access, Served};
-use crate::{daemon, mount};
 use anyhow::{Context, bail, ensure};
+use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
-use canopy::{Outcome, interrupt};
 use canopy_cluster::Speaker;
 use canopy_cluster::contents::Memory;
 use canopy_mount::{Believes, Mount, Options};
 use canopy_namespace::{Execute, SnapshotInfo};
-use nix::sys::signal::Signal;
-use sd_notify::NotifyState;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Time for which the kernel caches names and attributes of directories by default.
@@ -33,7 +30,7 @@ const CACHE_MAX: Duration = Duration::from_secs(3600);
 /// Time between two looks at the certificate, which may have been renewed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What is given as an option of mount(8), or beside it.
+/// Options of mount(8), and those beside them.
 struct Wanted {
     access: Access,
     believes: Believes,
@@ -91,31 +88,9 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
     })
 }
 
-/// Has a thread read the certificate again from time to time, until the sender is dropped.
-fn keep_certificate(served: &Arc<Served>) -> (Sender<()>, JoinHandle<()>) {
-    let (served, (ends, ended)) = (served.clone(), channel());
-    let thread = std::thread::spawn(move || {
-        let mut told = None;
-        while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let failure = served.connection.security().refresh().err().map(|one| one.to_string());
-            if failure.is_some() && failure != told {
-                tracing::warn!("the certificate: {}", failure.as_deref().unwrap_or_default());
-            }
-            told = failure;
-        }
-    });
-    (ends, thread)
-}
-
 /// Mounts, and answers the kernel until it is unmounted.
 fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    if arguments.detached {
-        // It may lead a session already.
-        let _ = rustix::process::setsid();
-    }
-    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    daemon::raise_limit();
-    canopy::print_events(String::new());
+    let signals = daemon::begin(arguments.detached, "")?;
     let wanted = wanted(arguments)?;
     let served = Served::open(&arguments.namespace, &wanted.access)?;
     // The kernel would ask the mount for the chunks that the mount needs to answer.
@@ -123,11 +98,14 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     // Nobody reads what a mount prints.
     served.connection.remote().observe(Arc::new(|wait| tracing::warn!("{wait}")));
     let served = Arc::new(served);
-    let (ends, watching) = keep_certificate(&served);
+    // Certificates are renewed on disk.
+    let warnings = {
+        let served = served.clone();
+        let refresh = move || served.connection.security().refresh().err();
+        Warnings::start(LOOK_EVERY, move || refresh().map(|one| format!("the certificate: {one}")))
+    };
     let ran = mount_and_run(arguments, &wanted, &served, signals);
-    drop(ends);
-    // A thread that panicked has said so.
-    let _ = watching.join();
+    drop(warnings);
     let directory = arguments.directory.display();
     let ended = served.end();
     ran?;
@@ -162,18 +140,9 @@ fn mount_and_run(
         bail!("{} has no snapshot {name}", arguments.namespace.display());
     }
     let directory = arguments.directory.display();
-    let mut mounted = Mount::new(served.namespace.clone(), &arguments.directory, &options)
+    let mounted = Mount::new(served.namespace.clone(), &arguments.directory, &options)
         .with_context(|| format!("cannot mount on {directory}"))?;
-    daemon::restrict(&arguments.directory, &arguments.options)?;
-    daemon::unmount_on_signal(signals, mounted.unmounter());
-    if arguments.detached {
-        daemon::report_ready();
-    }
-    // systemd starts what needs the mount when it is there.
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let ran = mounted.run();
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    ran.with_context(|| format!("the mount on {directory} failed"))
+    daemon::answer(mounted, arguments, signals)
 }
 
 fn all_snapshots(served: &Served) -> anyhow::Result<Vec<SnapshotInfo>> {

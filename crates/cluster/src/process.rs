@@ -113,21 +113,6 @@ impl Process {
         Self::with_settings(environment, clock, ProcessSettings::default(), others)
     }
 
-    /// Like `new`, with other limits of sessions.
-    ///
-    /// # Errors
-    ///
-    /// Fails as `new` does.
-    pub fn with_sessions(
-        environment: &Environment,
-        clock: &Clock,
-        sessions: SessionSettings,
-        others: Option<Arc<dyn Peers>>,
-    ) -> Result<Arc<Self>> {
-        let settings = ProcessSettings { sessions, ..ProcessSettings::default() };
-        Self::with_settings(environment, clock, settings, others)
-    }
-
     /// Like `new`, with other settings.
     ///
     /// # Errors
@@ -145,7 +130,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Like `with_sessions`, in a simulation: no thread is started. The caller does the work beside
+    /// Like `with_settings`, in a simulation: no thread is started. The caller does the work beside
     /// requests by [`work_once`](Self::work_once) and [`tick`](Self::tick), and `pace` decides who
     /// waits.
     ///

@@ -2,8 +2,8 @@
 //! get lost, and processes die before or after them.
 
 use canopy_cluster::{
-    Client, Error, Peers, Process, Request, Response, Sender, ServerRequest, SessionId,
-    SessionSettings, Step, create_cluster,
+    Client, Error, Peers, Process, ProcessSettings, Request, Response, Sender, ServerRequest,
+    SessionId, SessionSettings, Step, create_cluster,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
@@ -105,8 +105,10 @@ impl Place {
         let others: Arc<dyn Peers> = Arc::new(Line { place: self.own.clone(), is_server: true });
         // Files that lose their last names go at once.
         let sessions = SessionSettings { grace: Duration::ZERO, ..SessionSettings::default() };
+        let settings = ProcessSettings { sessions, ..ProcessSettings::default() };
         let process =
-            Process::with_sessions(&self.environment, &self.clock, sessions, Some(others)).unwrap();
+            Process::with_settings(&self.environment, &self.clock, settings, Some(others));
+        let process = process.unwrap();
         process.start(server).unwrap();
         process.tick();
         self.processes.write().insert(server, process);

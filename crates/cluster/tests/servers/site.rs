@@ -3,8 +3,8 @@
 
 use crate::place::environment_of_large;
 use canopy_cluster::{
-    Client, Error, Peers, Process, Request, Response, Sender, SessionCounts, SessionId,
-    SessionSettings, Step,
+    Client, Error, Peers, Process, ProcessSettings, Request, Response, Sender, SessionCounts,
+    SessionId, SessionSettings, Step,
 };
 use canopy_namespace::{ROOT, system_clock};
 use canopy_partition::{ServerId, SplitPolicy};
@@ -73,9 +73,10 @@ impl Site {
     pub fn restart(&self) {
         let mut process = self.process.write();
         *process = None;
-        let settings = self.settings.clone();
-        let opened =
-            Process::with_sessions(&self.environment, &system_clock(), settings, None).unwrap();
+        let sessions = self.settings.clone();
+        let settings = ProcessSettings { sessions, ..ProcessSettings::default() };
+        let opened = Process::with_settings(&self.environment, &system_clock(), settings, None);
+        let opened = opened.unwrap();
         opened.open_all().unwrap();
         *process = Some(opened);
     }
