@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Length of the intervals in which rates are counted.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What clients do.
+/// The work of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Clients, each a thread with connections of its own.

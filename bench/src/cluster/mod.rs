@@ -38,7 +38,7 @@ pub struct Arguments {
     servers: Vec<u32>,
 }
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Table {
     /// Rates beside their goals

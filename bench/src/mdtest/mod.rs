@@ -86,7 +86,7 @@ pub struct Arguments {
     cluster: Vec<String>,
 }
 
-/// What is done with each item.
+/// The operation on each item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Create,

@@ -1,5 +1,5 @@
 //! Processes that take part, and how they meet: each writes a file, and waits for those of all others.
-//! All ranks come to the same meetings in the same order.
+//! All ranks come to all meetings, in one order.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -83,7 +83,7 @@ impl Ranks {
                 }
             }
         }
-        // Whoever is here has read what was said at the meeting before.
+        // A rank that is here has read the messages of the meeting before.
         if meeting > 1 {
             let _ = fs::remove_file(self.file(meeting - 1, self.rank));
         }

@@ -55,7 +55,7 @@ fn servers_are_added_and_large_directories_use_them() {
         let rows = json(&success(&place.run(&["status", "--json", "@"])));
         rows.iter().all(|row| row["servers"].as_array().unwrap().len() == 2)
     });
-    // Whoever knew the old list goes on.
+    // Clients that knew the old list go on.
     create(&old, "another");
     let told = json(&success(&place.run(&["balance", "/", "@", "--json"])));
     let moved = told[0]["moved"].as_u64().unwrap();

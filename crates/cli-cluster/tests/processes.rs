@@ -142,7 +142,7 @@ fn numbers_of_a_process_are_served_and_written() {
     other.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(get(&metrics, "/").starts_with("HTTP/1.1 404 "));
-    // The file has the same, some seconds later.
+    // The file has these numbers some seconds later.
     wait_until("the file is written", || {
         let text = fs::read_to_string(&file).unwrap();
         value(&text, "request_seconds_count{kind=\"create\"}") >= 100.0

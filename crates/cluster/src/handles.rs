@@ -15,7 +15,7 @@
 //! session. Processes that may be servers can use any number.
 //!
 //! The key is an object of the storage, made once. Whoever can read the storage can read all records,
-//! so the key is no greater secret than these.
+//! so the key need not be more secret than these.
 
 use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, SessionId};

@@ -378,7 +378,7 @@ impl Inner {
             };
             let server = match &envelope {
                 Envelope::Request { server, request, .. } => {
-                    // What failed has changed nothing.
+                    // A failed request has changed nothing.
                     let is_change = is_change(request) && !matches!(answer, Answer::Of(Err(_)));
                     if let Some((_, changes)) = touched.get_mut(server) {
                         *changes |= is_change;

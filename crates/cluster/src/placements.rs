@@ -58,7 +58,7 @@ impl Server {
         let layout = &self.layout;
         let placement = match self.placement(directory) {
             Some(placement) => placement,
-            // Whoever got another partition got the placement first.
+            // A server gets the placement before its first other partition.
             None if history.partition() == PartitionId::ZERO => layout.new_placement(directory)?,
             None => return self.recorded_placement(directory).map(|_| None),
         };

@@ -70,7 +70,7 @@ impl Server {
         let began = Instant::now();
         let entries = self.tablet.count_names();
         let mut state = self.tallies.state.lock();
-        // Whoever asks next has it counted again.
+        // The next request counts again.
         if let Ok(entries) = entries {
             let tally = Tally { partitions: self.partition_count(), entries };
             state.last = Some(Counted { tally, at: Instant::now(), took: began.elapsed() });

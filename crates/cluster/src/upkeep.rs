@@ -1,4 +1,4 @@
-//! What a process does by itself, now and then: threads flush and compact the tables of its servers,
+//! Periodic work of a process: threads flush and compact the tables of its servers,
 //! within one budget of memory; changes in memory are written; objects that no record needs are removed.
 //!
 //! A process starts with it once [`Process::look_after`] is called, as a process that listens does.

@@ -76,7 +76,7 @@ impl ClusterView {
     }
 }
 
-/// Why there is no view.
+/// Reason for a missing view.
 enum Unsettled {
     /// A partition is in no table.
     Moving,

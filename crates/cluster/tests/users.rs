@@ -106,7 +106,7 @@ fn users_get_no_further_than_their_names() {
     let [one, other] = [ONE, OTHER].map(|uid| connect(addresses, uid));
     let user = client(&one, ONE);
 
-    // What is looked up may be used, and goes on from there.
+    // An id from a look-up can be used, and look-ups go on from it.
     assert_eq!(lookup(&user, ROOT, "public").unwrap().id, public);
     assert_eq!(lookup(&user, public, "shared").unwrap().id, shared);
     assert!(execute(&user, &read(Read::Inode(shared))).is_ok());
@@ -114,7 +114,7 @@ fn users_get_no_further_than_their_names() {
     assert_eq!(execute(&user, &read(Read::Inode(own))).unwrap_err(), Errno::ACCESS);
     assert_eq!(lookup(&user, public, "own").unwrap().id, own);
     assert!(execute(&user, &read(Read::Inode(own))).is_ok());
-    // What is guessed may not, whatever its own permissions are.
+    // A guessed id cannot, whatever the file's own permissions are.
     assert_eq!(lookup(&user, closed, "inside").unwrap_err(), Errno::ACCESS);
     list_below(&user, listed, below);
     for id in [inside, file, below] {

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 const SERVERS: u32 = 4;
 
-/// Of so many cases one is run in the tests that are always run.
+/// Every N-th case is run by default. N is this number.
 const EVERY: u32 = 97;
 
 const LEASE: Duration = Duration::from_millis(300);
@@ -84,7 +84,7 @@ struct Mounted {
 
 impl Mounted {
     fn new(site: &Site) -> Self {
-        // What another mount changes is to be seen at once.
+        // Changes of the other mount have to be seen at once.
         Self::believing(site, Believes::NOTHING)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How long the kernel may cache names and attributes that others change, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Believes {
-    /// Those of files, and that there is no file of a name.
+    /// Attributes of files, and names that do not exist.
     pub files: Duration,
     /// Those of directories.
     pub directories: Duration,

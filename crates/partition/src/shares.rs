@@ -371,7 +371,7 @@ mod tests {
         let grant = ledger.grant(ServerId(0), [0, 5], 2, NOW, true).unwrap();
         assert_eq!((ledger.since_ns()[1], grant.terms.until_ns), (NOW, NOW + 100));
         assert!(grant.terms.reports());
-        // What would pass the hard limit passes nothing.
+        // A request beyond the hard limit gets nothing.
         let mut other = self::ledger(4, 10);
         assert_eq!(other.grant(ServerId(0), [0, 11], 2, NOW, true), None);
         assert_eq!(other.since_ns(), [0; 2]);
@@ -393,7 +393,7 @@ mod tests {
         let mut share = Share { round: round(1), base: [0, 5], terms };
         let collected = share.collect(round(2), terms.bound, [0, 3], [0, 1]).unwrap();
         assert_eq!((collected.base, collected.is_in_use), ([0, 4], true));
-        // A message that comes twice has the same reply, and one that is late none.
+        // A repeated message gets its first reply again, and a late one gets none.
         assert_eq!(share.collect(round(2), terms.bound, [0, 2], [0; 2]), Some(collected));
         assert_eq!(share.collect(round(1), terms.bound, [0, 2], [0; 2]), None);
         let collected = share.collect(round(3), terms.bound, [0, 3], [0; 2]).unwrap();

@@ -90,7 +90,7 @@ impl OfServers {
         };
         let handle = files.open_past_file(moment, id)?;
         let seek = |is_hole, at| match is_hole {
-            // What is a hole there is found as such in the part behind.
+            // The part behind finds its own holes.
             true => Ok(at + PART_BYTES),
             false => files.past_data_from(handle, at),
         };

@@ -47,7 +47,7 @@ fn operations_wait_while_a_server_is_replaced() {
     }
     let all: usize = made.iter().map(|(count, _)| count).sum();
     assert_eq!(fs::read_dir(on.join("d")).unwrap().count(), all);
-    // What was open is open.
+    // Open files are still open.
     open.write_all(b"text").unwrap();
     drop(open);
     assert_eq!(fs::read_to_string(on.join("open")).unwrap(), "text");

@@ -81,7 +81,7 @@ fn wrong_names_and_options_are_reported() {
         let told = failure(&site.mount_command(source, "on", options).output().unwrap());
         assert!(told.contains(expected), "{source} {options:?}: {told}");
     }
-    // Of one machine.
+    // A namespace of one machine.
     let local = site.path("local");
     success(&ns("create").arg(&local).output().unwrap());
     let local = local.to_str().unwrap().to_owned();

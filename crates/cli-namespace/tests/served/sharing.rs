@@ -132,7 +132,7 @@ fn open_files_stay_without_a_name() {
         open.sync_all().unwrap();
         assert_eq!(open.metadata().unwrap().len(), bytes as u64 + 4);
     }
-    // What nobody has open is removed.
+    // Files that nobody has open are removed.
     let chunks = || {
         let listed = walk(&site.namespace.join("objects/contents/chunk"));
         listed.iter().filter(|path| path.is_file()).count()

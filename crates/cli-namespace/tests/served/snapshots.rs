@@ -66,7 +66,7 @@ fn a_snapshot_shows_the_tree_as_it_was() {
         assert!(fs::write(then.join("new"), "").is_err());
         assert!(!mount.join("[@fourth]").exists());
     }
-    // What is hidden since stays hidden.
+    // Files that were hidden since stay hidden.
     let file = one.join("[@first]/secret/file");
     let cat = || as_user(4000, "cat").arg(&file).output().unwrap();
     assert_eq!(success(&cat()), "then");

@@ -21,7 +21,7 @@ pub(super) type Home = Option<ServerId>;
 
 type Name = (FileId, Vec<u8>);
 
-/// Returns what is wrong with a file, by all that is known of it.
+/// Returns the faults of a file, by all facts about it.
 pub(super) fn judge(id: FileId, home: Home, items: &[(ServerId, Item)]) -> Vec<Fault> {
     let mut file = File::new(id, home, items);
     file.judge_wrong();
@@ -265,7 +265,7 @@ impl<'a> File<'a> {
         let [first] = firsts[..] else {
             return match firsts.is_empty() {
                 true if self.entries.is_empty() => self.drop_names("leads to no directory"),
-                true => self.fault("it has names, and is no directory", None),
+                true => self.fault("it has names, but is not a directory", None),
                 false => self.fault("it has several content halves", None),
             };
         };

@@ -1,4 +1,4 @@
-//! What a server contributes to a check. It reads a snapshot that it holds until the next check
+//! The server's side of a check. It reads a snapshot that it holds until the next check
 //! begins, or a quarter of an hour has passed without a request.
 
 use crate::error::{Error, Result};

@@ -158,7 +158,7 @@ pub(crate) fn adopt_ended(tablet: &Tablet, peers: &dyn Peers) -> Result<()> {
         let answer = peers.ask(ServerId(0), Sender::SERVER, &request)?;
         let Response::Sessions(sessions, counts) = answer else { return Err(Error::Unfit) };
         let is_last = sessions.len() < SESSIONS;
-        // Whoever sets a first limit later finds this server in the list of tables (`quotas`).
+        // A first limit that is set later finds this server in the list of tables (`quotas`).
         if is_last && counts {
             tablet.start_counting()?;
         }

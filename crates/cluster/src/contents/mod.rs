@@ -243,7 +243,7 @@ impl ClusterNamespace {
                 files.find(*id).map_or(Ok(()), |file| files.flush(&file))?;
                 files.operations.execute_for(caller, operation)?
             }
-            // What this client has written is in the snapshot.
+            // The snapshot contains this client's own writes.
             Operation::Snapshots(OnSnapshots::Create(_)) => {
                 files.flush_where(0)?;
                 files.operations.execute_for(caller, operation)?

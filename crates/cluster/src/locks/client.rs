@@ -243,7 +243,7 @@ impl Client {
         let unsure = self.locks.unsure.lock().clone();
         for id in unsure {
             let file = self.locks.file(id);
-            // Whoever asks for locks of the file restores them, too.
+            // A request for locks of the file restores them, too.
             if let Some(_asking) = file.asking.try_lock() {
                 self.restore_if_unsure(id, &file);
             }

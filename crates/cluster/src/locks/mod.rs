@@ -68,7 +68,7 @@ pub struct LockRequest {
     pub id: FileId,
     /// A number that grows with each request of the session.
     pub ticket: u64,
-    /// What is to be done.
+    /// The action.
     pub ask: LockAsk,
 }
 

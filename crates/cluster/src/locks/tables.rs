@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(set(&mut locks, FILE, &exclusive(2), 0), LockReply::Waits);
         // No lock is in the way of this one, but it came after the second.
         assert_eq!(set(&mut locks, FILE, &shared(3), 1), LockReply::Waits);
-        // Whoever does not wait, and whoever has a lock, is not kept up.
+        // Requests that do not wait, and holders of locks, are not delayed.
         let at = Duration::from_millis(2);
         assert_eq!(locks.set(FILE, SessionId(4), &shared(4), false, at), LockReply::Done);
         unlock(&mut locks, FILE, &shared(4));
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(set(&mut locks, OTHER, &exclusive(1), 0), LockReply::Waits);
         assert_eq!(set(&mut locks, FileId(72), &exclusive(2), 0), LockReply::Waits);
         assert_eq!(set(&mut locks, FILE, &exclusive(3), 0), LockReply::Deadlock);
-        // Of two who share a lock, one may wait for the other.
+        // One of two holders of a shared lock may wait for the other.
         assert_eq!(set(&mut locks, FileId(73), &shared(4), 0), LockReply::Done);
         assert_eq!(set(&mut locks, FileId(73), &shared(5), 0), LockReply::Done);
         assert_eq!(set(&mut locks, FileId(73), &exclusive(4), 0), LockReply::Waits);

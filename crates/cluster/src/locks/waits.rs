@@ -11,7 +11,7 @@ const WAITS: usize = 32;
 /// Threads that wait for one user or one session.
 const WAITS_OF_ONE: usize = 4;
 
-/// Whoever a request counts for.
+/// The account that a request counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Account {
     /// A user who is checked.

@@ -234,7 +234,7 @@ impl Server {
     /// Authority: gives a directory a number of a tree, and the tree limits. The client marks the
     /// files.
     fn set_tree(&self, peers: &dyn Peers, directory: FileId, limits: Limits) -> Result<Account> {
-        // What is left of trees that have gone would have their numbers.
+        // Files left over from removed trees keep those numbers.
         let used = self.all_quotas(peers)?;
         let one = self.lock_settings();
         let project = match self.project_of(directory) {

@@ -243,7 +243,7 @@ impl Server {
         if !records.is_empty()
             && let Err(error) = self.tablet.put_ledger_records(&records)
         {
-            // What is in storage may be more, which wastes room until it is collected.
+            // The recorded base may be larger, which wastes room until it is collected.
             book.ledger = before;
             return Err(error.into());
         }

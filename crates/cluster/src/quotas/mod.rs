@@ -65,7 +65,7 @@ pub enum ShareStep {
 /// A reply to such a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ShareReply {
-    /// What was collected.
+    /// The collected room.
     Collected(Collected),
     /// The server has got a later message.
     Late,

@@ -265,7 +265,7 @@ mod tests {
         let (whole, directory) = ([0..=u64::MAX], FileId(7));
         let halves = [0..=u64::MAX >> 1, 1 << 63..=u64::MAX];
         let mut arrivals = Arrivals::default();
-        // What is split here does not arrive.
+        // A split on this server is not an arrival.
         arrivals.note(directory, &whole, &halves);
         assert_eq!(arrivals.since(0), Some(Vec::new()));
         arrivals.note(directory, &halves[..1], &halves);

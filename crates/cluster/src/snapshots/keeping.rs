@@ -178,7 +178,7 @@ impl Process {
         let record = Record { stage: Stage::Whole, ..record };
         let made = kept.and_then(|()| put(maker, number, &record));
         if let Err(error) = made {
-            // What is left now is ended later.
+            // The rest is ended later.
             let _ = self.end_snapshot(maker, number);
             return Err(error);
         }

@@ -141,7 +141,7 @@ fn objects_that_were_collected_are_not_named_later() {
     }
 }
 
-/// What a client leaves that has died goes by itself, and a client that lives notices nothing.
+/// Objects left by a dead client are removed by themselves; a living client notices nothing.
 #[test]
 fn abandoned_objects_are_removed_by_themselves() {
     let place = Place::new();

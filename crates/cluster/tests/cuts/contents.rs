@@ -99,7 +99,7 @@ fn objects_stay_while_a_snapshot_needs_them() {
     write(&user, id, &two);
     create_snapshot(&client, "two").unwrap();
     let second = snapshots(&client)["two"];
-    // What came and went between snapshots goes; the objects of both are left, and none more.
+    // Objects made and replaced between the snapshots are removed. Only those of both are left.
     collect_until(&net, 4 + 5 + 1);
     let unlink = Change::Unlink(EntryName::new(at.0, at.1.as_bytes()));
     client.execute_for(Caller::Trusted, &Operation::Change(unlink)).unwrap();

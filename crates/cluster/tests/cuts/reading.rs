@@ -103,7 +103,7 @@ fn users_need_permissions_of_then_and_of_now() {
     assert!(matches!(enter(inner), Ok(Reply::Entered(..))));
     assert!(shown(inner) && !shown(closed));
     assert_eq!(errno(look(closed)), Errno::ACCESS);
-    // What is opened later was closed then, and what is closed later stays hidden.
+    // A directory opened later was closed then. One closed later stays hidden.
     chmod(&client, closed, 0o755);
     chmod(&client, open, 0o700);
     assert_eq!(errno(look(closed)), Errno::ACCESS);

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes files in directories, in turns, until there is no room. Returns how many.
+/// Makes files in directories, in turns, until the limit. Returns their number.
 fn fill(client: &Client, directories: &[FileId], name: &str, uid: u32) -> u64 {
     for number in 0.. {
         let directory = directories[number % directories.len()];
@@ -39,7 +39,7 @@ fn a_limit_is_reached_exactly() {
     assert_eq!(used(&client, ADA), (0, 40));
     // Others are not concerned.
     file(&client, directories[0], "other", BOB).unwrap();
-    // What is freed on one server can be used on another one, at once.
+    // Room freed on one server can be used on another one at once.
     unlink(&client, directories[1], "before").unwrap();
     assert_eq!(file(&client, directories[2], "after", ADA).map(drop), Ok(()));
     assert_eq!(file(&client, directories[2], "beyond", ADA), Err(Errno::DQUOT));

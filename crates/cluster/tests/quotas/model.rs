@@ -211,7 +211,7 @@ fn run(servers: u32, policy: SplitPolicy, steps: usize, seed: u64) {
     for number in 0..steps {
         let done = step(&both, &mut random);
         refusals += u64::from(done == Err(Errno::DQUOT));
-        // What was freed or overdrawn is known.
+        // The authority knows all freed room and overdrafts.
         both.place.review();
         if number % 100 == 0 {
             both.check();

@@ -67,7 +67,7 @@ fn trees_are_counted_and_nothing_is_moved_into_them() {
     assert_eq!(of_tree(&client, alone), None);
     assert_eq!(of_tree(&client, below).unwrap().account, account);
     assert_eq!(of_tree(&client, stranger), None);
-    // What is created in it inherits the number, on each server, and it is limited as a whole.
+    // New files inherit the number on each server. The limit holds for the whole tree.
     file(&client, top, "15", ADA).unwrap();
     let deep = directory(&client, lookup(&client, top, "d3").unwrap().id, "deep");
     assert_eq!(file(&client, deep, "17", ADA).map(drop), Ok(()));
@@ -85,7 +85,7 @@ fn trees_are_counted_and_nothing_is_moved_into_them() {
     );
     is_refused(link(&client, stranger, (top, "x")), Errno::XDEV);
     rename(&client, (top, "15"), (deep, "15"), replace).unwrap();
-    // What leaves is still counted.
+    // Files that leave the tree still count.
     rename(&client, (deep, "15"), (outside, "15"), replace).unwrap();
     assert_eq!(usage(&client, account), 17);
     rename(&client, (outside, "15"), (below, "back"), replace).unwrap();

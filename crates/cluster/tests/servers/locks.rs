@@ -289,7 +289,7 @@ fn clients_get_locks_in_the_order_in_which_they_asked() {
         free(&one, id, &whole(1, Shared));
     });
     assert_eq!(got.load(Ordering::SeqCst), 2);
-    // Whoever stops waiting keeps up nobody.
+    // A cancelled wait delays nobody.
     assert_eq!(set(&one, id, &whole(1, Shared)), LockOutcome::Set);
     assert_eq!(other.set_lock(id, &whole(1, Exclusive), true).unwrap(), LockOutcome::Waits);
     other.cancel_lock(id, &whole(1, Exclusive));
@@ -313,7 +313,7 @@ fn clients_do_not_wait_for_each_other_in_a_circle() {
     wait_for(&one, second, &whole(1, Exclusive)).unwrap();
 }
 
-/// What a client believes to have: modes of some bytes by owner.
+/// Locks that a client believes to hold: modes of some bytes by owner.
 type Belief = [[Option<LockMode>; BYTES]; 2];
 
 const BYTES: usize = 16;

@@ -57,7 +57,7 @@ const STEPS: u64 = 30;
 /// Simulated time for all steps.
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 
-/// What a run has done.
+/// Numbers of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     switches: u64,

@@ -176,7 +176,7 @@ impl Scheduler {
 
     /// Lets others run, and goes on at a moment or later.
     fn wait_until(&self, wake: impl FnOnce(&mut Shared) -> u64) {
-        // What a thread does while it unwinds, it does at once.
+        // A thread that unwinds does not wait.
         if thread::panicking() {
             return;
         }

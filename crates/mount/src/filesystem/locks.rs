@@ -165,7 +165,7 @@ fn answer(outcome: Result<LockOutcome>, reply: ReplyEmpty) {
     }
 }
 
-/// Tries again, for a moment, to set a lock of flock(2) that was refused: the kernel tells of the last
+/// Tries again, for a moment, to set a lock of flock(2) that was refused: the kernel reports the last
 /// close of a file only after close(2) has returned.
 fn retry(namespace: &dyn Execute, locks: &Locks, asked: &Asked, reply: ReplyEmpty) {
     let since = Instant::now();

@@ -252,7 +252,7 @@ impl Accounts {
         let state = self.state.lock();
         let mut shortages = Vec::new();
         for (account, by) in &change.sums.0 {
-            // What arrives may be as much as what is removed.
+            // The arriving amount may equal the removed one.
             let moved = change.moved.of(*account);
             if *by == [0, 0] && moved == [0, 0] {
                 continue;

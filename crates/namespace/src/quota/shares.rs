@@ -190,7 +190,7 @@ impl State {
         let is_usable = share.is_open && now_ns <= share.until_ns;
         let is_short = |kind: usize| needed[kind] > 0 && (!is_usable || room[kind] < needed[kind]);
         let is_any_short = (0..2).any(|kind| share.bound[kind] && is_short(kind));
-        // What is missing, and at least nothing less than none: a debt is paid, too.
+        // The missing amount, at least 0. It includes a debt.
         let missing = [0, 1].map(|kind| match needed[kind] > 0 {
             true if is_usable => needed[kind].saturating_sub(room[kind]).max(0),
             true => needed[kind],
