@@ -30,13 +30,21 @@ const HEAD_LINES: usize = 64;
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the numbers of a process at an address. Returns it, with the port that the system has chosen.
+/// Listens at an address.
 ///
 /// # Errors
 ///
 /// Fails as the system does.
-pub fn serve(address: &str, process: &Arc<Process>) -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind(address).with_context(|| format!("--metrics {address}"))?;
+pub fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("--metrics {address}"))
+}
+
+/// Serves the numbers of a process. Returns the address, with the port that the system has chosen.
+///
+/// # Errors
+///
+/// Fails as the system does.
+pub fn serve(listener: TcpListener, process: &Arc<Process>) -> anyhow::Result<SocketAddr> {
     let bound = listener.local_addr()?;
     let process = Arc::downgrade(process);
     let active = Arc::<AtomicUsize>::default();
@@ -118,15 +126,24 @@ fn answer_to(head: &[u8], process: &Weak<Process>) -> Option<(&'static str, Stri
     })
 }
 
+/// Empties the file of the numbers, if it can be written.
+///
+/// # Errors
+///
+/// Fails as the system does.
+pub fn prepare(file: &Path) -> anyhow::Result<()> {
+    let shown = file.display();
+    ensure!(!file.is_dir(), "--prometheus names a file; {shown} is a directory");
+    replace(file, "").with_context(|| format!("--prometheus: cannot replace {shown}"))
+}
+
 /// Writes the numbers of a process to a file, now and every few seconds until it ends.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be written the first time.
 pub fn write(file: &Path, process: &Arc<Process>) -> anyhow::Result<()> {
-    let shown = file.display();
-    ensure!(!file.is_dir(), "--prometheus names a file; {shown} is a directory");
-    let failed = || format!("--prometheus: cannot replace {shown}");
+    let failed = || format!("--prometheus: cannot replace {}", file.display());
     replace(file, &process.metrics_text()).with_context(failed)?;
     let (process, file) = (Arc::downgrade(process), PathBuf::from(file));
     let rewrite = move || {

@@ -9,6 +9,7 @@ use canopy::commands::cluster::Start as Arguments;
 use canopy::{Outcome, interrupt, message};
 use canopy_cluster::wire::Address;
 use canopy_cluster::{Node, NodeSettings, ProcessSettings, Security};
+use canopy_index::safety;
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
 use nix::sys::signal::{SigSet, Signal};
@@ -30,6 +31,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for address in &arguments.listen {
         listen.push(address.parse::<Address>().with_context(|| format!("--listen {address}"))?);
     }
+    check_sockets(&listen)?;
     let place = Place::open(&arguments.namespace)?;
     let set = settings_of(arguments, &place)?;
     let certificate = certificate_of(arguments, &set, &place);
@@ -62,6 +64,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         Some(size) => Some(settings::memory(size).context("--memory")?),
         None => set.memory_bytes,
     };
+    let metrics = arguments.metrics.as_ref().or(set.metrics.as_ref());
+    let metrics = metrics.map(|address| metrics::listen(address)).transpose()?;
+    let prometheus = arguments.prometheus.as_ref().or(set.prometheus.as_ref());
+    prometheus.map_or(Ok(()), |file| metrics::prepare(file))?;
     canopy::print_events(String::new());
     let mut process = ProcessSettings::default();
     process.memory_bytes = memory.unwrap_or(process.memory_bytes);
@@ -71,7 +77,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let (running, all) = (ranges(&running), node.server_count());
         canopy::say(format!("listening on {address}, running servers {running} of {all}"))?;
     }
-    report(arguments, &set, &node)?;
+    if let Some(listener) = metrics {
+        let address = metrics::serve(listener, node.process())?;
+        canopy::say(format!("metrics at http://{address}/metrics"))?;
+    }
+    prometheus.map_or(Ok(()), |file| metrics::write(file, node.process()))?;
     // Without systemd, there is nobody to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let ended = serve(&node, &security, &ends(signals)?);
@@ -79,18 +89,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     ended?;
     node.leave(LEAVE_TIME)?;
     Ok(Outcome::Complete)
-}
-
-/// Has numbers about the process be read where the arguments or the settings say.
-fn report(arguments: &Arguments, set: &Settings, node: &Node) -> anyhow::Result<()> {
-    if let Some(address) = arguments.metrics.as_ref().or(set.metrics.as_ref()) {
-        let address = metrics::serve(address, node.process())?;
-        canopy::say(format!("metrics at http://{address}/metrics"))?;
-    }
-    match arguments.prometheus.as_ref().or(set.prometheus.as_ref()) {
-        Some(file) => metrics::write(file, node.process()),
-        None => Ok(()),
-    }
 }
 
 /// Serves until a signal comes.
@@ -127,6 +125,17 @@ fn ends(signals: SigSet) -> anyhow::Result<Receiver<()>> {
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(receiver)
+}
+
+/// Fails if others could replace a socket while its permissions are set.
+fn check_sockets(listen: &[Address]) -> anyhow::Result<()> {
+    let uid = nix::unistd::geteuid().as_raw();
+    for address in listen {
+        if let Address::Unix(path) = address {
+            safety::check_way(path, uid).with_context(|| format!("--listen {address}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the address at which others find this process.

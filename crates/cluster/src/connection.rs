@@ -17,6 +17,7 @@ use crate::membership::{MembershipError, survey};
 use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::remote::{Patience, Remote};
+use crate::rights::MACHINE;
 use crate::security::Security;
 use crate::waits::WaitObserver;
 use crate::wire::{Address, AddressError};
@@ -40,9 +41,6 @@ const PATIENCE: Patience =
 
 /// Time in which a process has to answer the first question.
 const CONNECTING: Duration = Duration::from_secs(20);
-
-/// The user and the group of a machine's requests that concern none of its users.
-pub(crate) const NOBODY: u32 = 65_534;
 
 /// An error of connecting to a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +100,7 @@ impl Speaker {
         match self {
             Speaker::Trusted => None,
             Speaker::Machine { speaks_for_root: true } => Some(Credentials::new(0, [0])),
-            Speaker::Machine { speaks_for_root: false } => Some(Credentials::new(NOBODY, [])),
+            Speaker::Machine { speaks_for_root: false } => Some(Credentials::new(MACHINE, [])),
             Speaker::User(uid) => Some(Credentials::new(uid, [])),
         }
     }

@@ -7,6 +7,9 @@
 //! says nothing about permissions, which are checked each time. A listing without the right to search
 //! its directory gives no marks.
 //!
+//! The namespace and each snapshot have marks of their own. A user who gets at a file now cannot read
+//! it in a snapshot by its id, since the directories above it may have been closed to the user then.
+//!
 //! A machine that speaks for its users has marks of its own: it keeps its users apart itself. Whoever
 //! speaks for root shows no marks and gets none: this costs a mount of root nothing.
 //!
@@ -20,7 +23,9 @@
 use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, SessionId};
 use crate::wire::Peer;
-use canopy_namespace::operation::{Access, Change, Hold, OnQuotas, OnSnapshots, Operation, Read};
+use canopy_namespace::operation::{
+    Access, Change, Hold, Moment, OnQuotas, OnSnapshots, Operation, Read,
+};
 use canopy_namespace::{Entry, FileId, Inode, ROOT, Reply};
 use canopy_store::Environment;
 use canopy_store::storage::Created;
@@ -108,9 +113,16 @@ impl HandleKey {
         }
     }
 
-    /// Returns the mark of an id for an identity.
-    fn mark(&self, id: FileId, owner: Owner<'_>) -> u64 {
-        self.of_owner(&[b"handle-", &id.0.to_be_bytes()[..]].concat(), owner)
+    /// Returns the mark of a file for an identity.
+    fn mark(&self, (moment, id): Place, owner: Owner<'_>) -> u64 {
+        let id = id.0.to_be_bytes();
+        match moment {
+            Moment::Now => self.of_owner(&[b"handle-", &id[..]].concat(), owner),
+            Moment::Snapshot(number) => {
+                let number = number.to_be_bytes();
+                self.of_owner(&[b"handle@", &number[..], &id[..]].concat(), owner)
+            }
+        }
     }
 
     /// Returns the upper bits of the sessions of an identity: never 0.
@@ -148,17 +160,36 @@ impl HandleKey {
         marks: &[u64],
     ) -> Result<()> {
         let mut marks = marks.iter();
-        for id in named(request) {
-            if marks.next().copied() != Some(self.mark(id, owner)) {
+        for place in named(request) {
+            if marks.next().copied() != Some(self.mark(place, owner)) {
                 return Err(canopy_namespace::Error::from(Errno::ACCESS).into());
             }
         }
         Ok(())
     }
 
-    /// Returns the marks of the ids in a response.
-    pub(crate) fn marks(&self, owner: Owner<'_>, response: &Response) -> Vec<u64> {
-        given(response).into_iter().map(|id| self.mark(id, owner)).collect()
+    /// Returns the marks of the ids in a response to a request.
+    pub(crate) fn marks(
+        &self,
+        owner: Owner<'_>,
+        request: &Request<'_>,
+        response: &Response,
+    ) -> Vec<u64> {
+        given(request, response).into_iter().map(|place| self.mark(place, owner)).collect()
+    }
+}
+
+/// A file of the namespace as it is, or of a snapshot.
+type Place = (Moment, FileId);
+
+/// Returns the tree that the ids of a request belong to.
+fn moment_of(request: &Request<'_>) -> Moment {
+    match request {
+        Request::Past(number, _)
+        | Request::Execute(Operation::Access(Access::IsShown(number, ..))) => {
+            Moment::Snapshot(*number)
+        }
+        _ => Moment::Now,
     }
 }
 
@@ -168,9 +199,9 @@ pub(crate) fn tag_of(session: SessionId) -> u64 {
     session.0 >> RANDOM_BITS
 }
 
-/// Returns the ids that a request names, without the root, which everybody knows.
-pub(crate) fn named(request: &Request<'_>) -> Vec<FileId> {
-    let mut ids = match request {
+/// Returns the files that a request names, without the root, which everybody knows.
+fn named(request: &Request<'_>) -> Vec<Place> {
+    let ids = match request {
         Request::Execute(operation) => named_by(operation),
         Request::List(page) => vec![page.directory],
         Request::Part(id) | Request::NameOf(id) | Request::Split(id, _) => vec![*id],
@@ -192,8 +223,8 @@ pub(crate) fn named(request: &Request<'_>) -> Vec<FileId> {
         | Request::Servers
         | Request::OfServer(_) => Vec::new(),
     };
-    ids.retain(|id| *id != ROOT);
-    ids
+    let moment = moment_of(request);
+    ids.into_iter().filter(|id| *id != ROOT).map(|id| (moment, id)).collect()
 }
 
 fn named_in_past(request: &PastRequest<'_>) -> Vec<FileId> {
@@ -228,7 +259,7 @@ fn named_by(operation: &Operation<'_>) -> Vec<FileId> {
             | Access::IsDue(id)
             | Access::MayRead(_, id, _)
             | Access::MayChange(id, _)
-            | Access::IsShown(id, ..)
+            | Access::IsShown(_, id, ..)
             | Access::Open(id, _) => *id,
             Access::NeedsObject(chunk, _) => chunk.file,
         }],
@@ -265,15 +296,20 @@ fn named_by_change(change: &Change<'_>) -> Vec<FileId> {
     }
 }
 
-/// Returns the ids of files that a response leads to.
-pub(crate) fn given(response: &Response) -> Vec<FileId> {
-    match response {
+/// Returns the files that a response to a request leads to.
+fn given(request: &Request<'_>, response: &Response) -> Vec<Place> {
+    let moment = match response {
+        Response::Reply(Reply::Entered(number, _)) => Moment::Snapshot(*number),
+        _ => moment_of(request),
+    };
+    let ids = match response {
         Response::Reply(reply) | Response::Held(reply, _) => given_by(reply),
         Response::Listed(entries, _) => entries.iter().filter_map(|entry| shown(&entry)).collect(),
         Response::Found(found, ..) => found.iter().map(|found| found.inode.id).collect(),
         Response::Part(inode, _) => inode.iter().map(|inode| inode.id).collect(),
         _ => Vec::new(),
-    }
+    };
+    ids.into_iter().map(|id| (moment, id)).collect()
 }
 
 fn given_by(reply: &Reply) -> Vec<FileId> {
@@ -304,24 +340,24 @@ pub(crate) struct Marks(Mutex<Generations>);
 
 #[derive(Default)]
 struct Generations {
-    newer: HashMap<FileId, u64>,
-    older: HashMap<FileId, u64>,
+    newer: HashMap<Place, u64>,
+    older: HashMap<Place, u64>,
 }
 
 impl Generations {
-    fn put(&mut self, id: FileId, mark: u64) {
+    fn put(&mut self, place: Place, mark: u64) {
         if self.newer.len() >= REMEMBERED {
             self.older = std::mem::take(&mut self.newer);
         }
-        self.newer.insert(id, mark);
+        self.newer.insert(place, mark);
     }
 
-    fn get(&mut self, id: FileId) -> Option<u64> {
-        if let Some(mark) = self.newer.get(&id) {
+    fn get(&mut self, place: Place) -> Option<u64> {
+        if let Some(mark) = self.newer.get(&place) {
             return Some(*mark);
         }
-        let mark = self.older.remove(&id)?;
-        self.put(id, mark);
+        let mark = self.older.remove(&place)?;
+        self.put(place, mark);
         Some(mark)
     }
 }
@@ -333,22 +369,27 @@ impl Marks {
         if marks.newer.is_empty() {
             return Vec::new();
         }
-        named(request).into_iter().map(|id| marks.get(id).unwrap_or_default()).collect()
+        named(request).into_iter().map(|place| marks.get(place).unwrap_or_default()).collect()
     }
 
-    /// Remembers the marks of the ids in a response.
+    /// Remembers the marks of the ids in a response to a request.
     ///
     /// # Errors
     ///
     /// Fails with `Unfit` if there are not as many.
-    pub(crate) fn learn(&self, response: &Response, given: &[u64]) -> Result<()> {
-        let ids = self::given(response);
-        if ids.len() != given.len() {
+    pub(crate) fn learn(
+        &self,
+        request: &Request<'_>,
+        response: &Response,
+        given: &[u64],
+    ) -> Result<()> {
+        let places = self::given(request, response);
+        if places.len() != given.len() {
             return Err(Error::Unfit);
         }
         let mut marks = self.0.lock();
-        for (id, mark) in ids.into_iter().zip(given) {
-            marks.put(id, *mark);
+        for (place, mark) in places.into_iter().zip(given) {
+            marks.put(place, *mark);
         }
         Ok(())
     }
@@ -358,7 +399,7 @@ impl Marks {
 mod tests {
     use super::*;
     use canopy_namespace::EntryName;
-    use canopy_namespace::operation::{Entries, Moment};
+    use canopy_namespace::operation::Entries;
 
     fn lookup(directory: FileId) -> Request<'static> {
         let read = Read::Lookup(EntryName::new(directory, b"name"));
@@ -374,7 +415,7 @@ mod tests {
         let (key, other) = (HandleKey([7; KEY_BYTES]), HandleKey([8; KEY_BYTES]));
         let [one, two] = [1000, 1001].map(Owner::User);
         let response = Response::Reply(Reply::File(FileId(70)));
-        let marks = key.marks(one, &response);
+        let marks = key.marks(one, &lookup(ROOT), &response);
         assert!(key.check(one, &lookup(FileId(70)), &marks).is_ok());
         for (key, who, id, marks) in [
             (&key, two, 70, &marks[..]),
@@ -405,14 +446,35 @@ mod tests {
             entries.push(Entry { name: b"name", inode, cookie: inode.id.0 });
         }
         let response = Response::Listed(entries, 9);
-        let given = key.marks(who, &response);
+        let request = lookup(ROOT);
+        let given = key.marks(who, &request, &response);
         assert!(marks.of(&lookup(FileId(70))).is_empty());
-        marks.learn(&response, &given).unwrap();
-        assert!(marks.learn(&response, &[]).is_err());
+        marks.learn(&request, &response, &given).unwrap();
+        assert!(marks.learn(&request, &response, &[]).is_err());
         for (id, is_known) in [(70, true), (71, false), (72, false)] {
             let request = lookup(FileId(id));
             let shown = marks.of(&request);
             assert_eq!(key.check(who, &request, &shown).is_ok(), is_known, "{id}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_for_the_namespace_or_one_snapshot() {
+        let key = HandleKey([7; KEY_BYTES]);
+        let who = Owner::User(1000);
+        let read = |number| {
+            let read = Operation::Read(Moment::Now, Read::Inode(FileId(70)));
+            Request::Past(number, PastRequest::Execute(read))
+        };
+        let response = Response::Reply(Reply::Inode(Inode { id: FileId(70), ..Inode::default() }));
+        let now = key.marks(who, &lookup(ROOT), &response);
+        let zero = key.marks(who, &read(0), &response);
+        let entered = Reply::Entered(0, Inode { id: FileId(70), ..Inode::default() });
+        assert_eq!(key.marks(who, &lookup(ROOT), &Response::Reply(entered)), zero);
+        assert!(key.check(who, &read(0), &zero).is_ok());
+        let denied = [(read(0), &now), (read(1), &zero), (lookup(FileId(70)), &zero)];
+        for (request, marks) in denied {
+            assert!(is_denied(key.check(who, &request, marks)), "{request:?}");
         }
     }
 

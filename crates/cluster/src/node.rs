@@ -443,7 +443,7 @@ impl Inner {
         let sender = Sender { caller, session, number };
         let answer = self.process.answer_as(*server, sender, request, may_wait);
         let response = answer.map_err(|error| self.without_loss(*server, error))?;
-        let marks = needs_marks.then(|| self.key.marks(owner, &response));
+        let marks = needs_marks.then(|| self.key.marks(owner, request, &response));
         Ok((response, marks))
     }
 

@@ -249,23 +249,23 @@ impl Remote {
         if answered { Ok(()) } else { Err(Failed { error: last, is_final }) }
     }
 
-    /// Learns the marks of an answer, and returns the rest of it.
-    fn learn_marks(&self, answer: Result<(Response, Option<Vec<u64>>)>) -> Result<Response> {
+    /// Learns the marks of the answer to a request, and returns the rest of it.
+    fn learn_marks(
+        &self,
+        request: &Request<'_>,
+        answer: Result<(Response, Option<Vec<u64>>)>,
+    ) -> Result<Response> {
         let (response, marks) = answer?;
-        marks.map_or(Ok(()), |marks| self.marks.learn(&response, &marks))?;
+        marks.map_or(Ok(()), |marks| self.marks.learn(request, &response, &marks))?;
         Ok(response)
     }
 
-    fn call(&self, server: ServerId, body: &[u8], room: u32, waiting: &mut Waiting<'_>) -> Outcome {
-        self.call_within(server, body, self.patience.attempt, room, waiting)
-    }
-
-    fn call_within(
+    fn call(
         &self,
         server: ServerId,
+        request: &Request<'_>,
         body: &[u8],
-        limit: Duration,
-        room: u32,
+        terms: Terms,
         waiting: &mut Waiting<'_>,
     ) -> Outcome {
         let route = self.route();
@@ -274,12 +274,11 @@ impl Remote {
             return Outcome::Again(Error::NotRunning(server));
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let terms = Terms::within(limit).with_room(room);
         let pending = self.connections.to(&address).start(body, terms);
         match pending.wait_with(waiting.left(), &mut || waiting.notice(known, "")) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
-                answer => Outcome::Is(self.learn_marks(answer)),
+                answer => Outcome::Is(self.learn_marks(request, answer)),
             },
             Err(error) => match &error {
                 WireError::Refused { refusal: Refusal::ReplyTooLarge, .. } => {
@@ -331,7 +330,8 @@ impl Peers for Remote {
         let mut room = ROOM;
         loop {
             let version = self.route().version;
-            let error = match self.call(server, &body, room, &mut waiting) {
+            let terms = Terms::within(self.patience.attempt).with_room(room);
+            let error = match self.call(server, request, &body, terms, &mut waiting) {
                 // Servers answer each other with whole files, and repeat what they did.
                 Outcome::TooLarge(_) if room < ROOM_MAX && is_repeatable(request) => {
                     room = ROOM_MAX;
@@ -367,7 +367,8 @@ impl Peers for Remote {
         let body = envelope::request(server, sender, request, self.marks.of(request));
         let version = self.route().version;
         let mut waiting = self.waits.begin(Some(server));
-        match self.call_within(server, &body, BRIEF, ROOM, &mut waiting) {
+        let terms = Terms::within(BRIEF).with_room(ROOM);
+        match self.call(server, request, &body, terms, &mut waiting) {
             Outcome::Is(answer) => {
                 waiting.answered();
                 return answer;
@@ -379,7 +380,8 @@ impl Peers for Remote {
             }
             Outcome::Again(_) => {}
         }
-        match self.call_within(server, &body, BRIEF, ROOM, &mut waiting) {
+        let terms = Terms::within(BRIEF).with_room(ROOM);
+        match self.call(server, request, &body, terms, &mut waiting) {
             Outcome::Is(answer) => answer,
             Outcome::Again(error) | Outcome::TooLarge(error) => Err(error),
         }
@@ -411,7 +413,7 @@ impl Peers for Remote {
         }
         for (at, pending) in begun {
             answers[at] = match pending.wait() {
-                Ok(answer) => self.learn_marks(envelope::answer(&answer)),
+                Ok(answer) => self.learn_marks(asked[at].request, envelope::answer(&answer)),
                 Err(error) => Err(unreachable(asked[at].server, &error)),
             };
         }

@@ -17,7 +17,10 @@ use std::time::{Duration, Instant};
 const GROUPS_TIME: Duration = Duration::from_secs(30);
 
 /// The number that no user and no group has.
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
+
+/// The user of a machine's requests that concern none of its users. Only machines can claim it.
+pub(crate) const MACHINE: u32 = NO_ID;
 
 /// Users whose groups are remembered.
 const USERS_MAX: usize = 10_000;
@@ -50,9 +53,11 @@ impl Rights {
                 self.of_user(*uid).map(Allowed::User)
             }
             (Peer::Node { speaks_for_root: true, .. }, Claim::User(_)) => Ok(allowed(claim)),
-            (Peer::Node { .. }, Claim::User(who)) if !who.is_root() && who.uid != NOBODY => {
-                // Nor for the group of root.
-                let gids = who.gids.iter().copied().filter(|gid| ![0, NOBODY].contains(gid));
+            (Peer::Node { .. }, Claim::User(who)) if !who.is_root() => {
+                // Nor for the group of root. A machine itself has no groups.
+                let is_machine = who.uid == MACHINE;
+                let may_have = |gid: &u32| !is_machine && ![0, NO_ID].contains(gid);
+                let gids = who.gids.iter().copied().filter(may_have);
                 let who = Credentials { uid: who.uid, gids: gids.collect() };
                 Ok(Allowed::User(Arc::new(who)))
             }
@@ -138,8 +143,10 @@ mod tests {
     fn nodes_speak_for_their_users_and_for_nobody_else() {
         let node = |speaks_for_root| Peer::Node { name: "n17".into(), speaks_for_root };
         assert_eq!(granted(&node(false), &claim(7, &[8, 9])), Some((7, vec![8, 9])));
-        assert_eq!(granted(&node(false), &claim(7, &[0, 9, NOBODY])), Some((7, vec![9])));
-        for refused in [claim(0, &[0]), claim(NOBODY, &[9]), Claim::Trusted] {
+        assert_eq!(granted(&node(false), &claim(7, &[0, 9, NO_ID])), Some((7, vec![9])));
+        let machine = claim(MACHINE, &[9]);
+        assert_eq!(granted(&node(false), &machine), Some((MACHINE, Vec::new())));
+        for refused in [claim(0, &[0]), Claim::Trusted] {
             assert_eq!(granted(&node(false), &refused), None, "{refused:?}");
         }
         assert_eq!(granted(&node(true), &claim(0, &[0])), Some((0, vec![0])));
@@ -151,7 +158,7 @@ mod tests {
         for peer in [Peer::User { uid: 4_000_000 }, Peer::Local { uid: 4_000_000 }] {
             // This machine does not know the user, and the groups are those that it knows.
             assert_eq!(granted(&peer, &claim(4_000_000, &[0, 7])), Some((4_000_000, Vec::new())));
-            for refused in [claim(0, &[0]), claim(7, &[7]), Claim::Trusted] {
+            for refused in [claim(0, &[0]), claim(7, &[7]), claim(MACHINE, &[]), Claim::Trusted] {
                 assert_eq!(granted(&peer, &refused), None, "{peer} {refused:?}");
             }
         }

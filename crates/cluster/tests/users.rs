@@ -26,6 +26,7 @@ use std::time::Duration;
 
 const ONE: u32 = 1234;
 const OTHER: u32 = 1235;
+const NOBODY: u32 = 65_534;
 
 fn start() -> Node {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
@@ -142,6 +143,8 @@ fn users_get_no_further_than_their_names() {
     assert_eq!(lookup(&stranger, ROOT, "public").unwrap().id, public);
     assert_eq!(lookup(&stranger, public, "own").unwrap().id, own);
     lock_as_users(&user, &stranger, public, own, shared);
+    lock_as_nobody(node.addresses(), own);
+    restore_no_locks(&other, own);
     share_no_session(&node, &one, &other, own);
     begin_many_sessions(&node, &one, &other);
 }
@@ -190,6 +193,31 @@ fn lock_as_users(user: &Client, stranger: &Client, public: FileId, own: FileId, 
     assert_eq!(refused.unwrap().errno(), Errno::NOLCK);
     user.unlock(shared, lock(LockMode::Shared).owner, LockRange::ALL).unwrap();
     assert_eq!(set(user, shared, LockMode::Shared).unwrap(), LockOutcome::Set);
+}
+
+/// The user of the number that systems give to unknown users is a user like others.
+fn lock_as_nobody(addresses: &[Address], own: FileId) {
+    let nobody = client(&connect(addresses, NOBODY), NOBODY);
+    let public = lookup(&nobody, ROOT, "public").unwrap().id;
+    assert_eq!(lookup(&nobody, public, "own").unwrap().id, own);
+    let name = EntryName::new(public, b"own");
+    execute(&nobody, &Operation::Hold(Hold::Name(name))).unwrap();
+    let set = nobody.set_lock(own, &lock(LockMode::Shared), false);
+    assert_eq!(set.unwrap_err().errno(), Errno::ACCESS);
+}
+
+/// Locks that a user may not set cannot be restored either.
+fn restore_no_locks(other: &Remote, own: FileId) {
+    let ask = LockAsk::Restore(vec![lock(LockMode::Shared)]);
+    let restore = Request::Lock(LockRequest { id: own, ticket: 1, ask });
+    let who = Credentials::new(OTHER, []);
+    let session = other.begin_session().unwrap();
+    let sender = Sender { caller: Caller::User(&who), session, number: 0 };
+    let is_denied = |server: u32| match other.ask(ServerId(server), sender, &restore) {
+        Err(Error::Namespace(error)) => error.errno() == Errno::ACCESS,
+        _ => false,
+    };
+    assert!((0..2).any(is_denied));
 }
 
 /// A session is used by those alone for whom it was begun.

@@ -3,7 +3,9 @@
 
 use crate::budget::Charge;
 use crate::places::{PackedPath, PackedPaths};
-use canopy_query::{Component, Context, Expression, Field, Span, Types, parse, system_zone};
+use canopy_query::{
+    Component, Context, Counts, Expression, Field, Span, Types, parse_nested, system_zone,
+};
 use std::collections::{HashMap, HashSet};
 
 /// Bytes of the longest name of a file.
@@ -103,6 +105,14 @@ pub fn is_query(name: &[u8]) -> bool {
 ///
 /// Fails if the query is wrong.
 pub fn parsed(component: &[u8], now_ns: i64) -> Result<Option<Component>, Refusal<'_>> {
+    parsed_nested(component, now_ns, &mut Counts::default())
+}
+
+fn parsed_nested<'a>(
+    component: &'a [u8],
+    now_ns: i64,
+    counts: &mut Counts,
+) -> Result<Option<Component>, Refusal<'a>> {
     let user = |name: &str| {
         let user = nix::unistd::User::from_name(name).ok().flatten();
         user.map(|user| user.uid.as_raw())
@@ -112,7 +122,7 @@ pub fn parsed(component: &[u8], now_ns: i64) -> Result<Option<Component>, Refusa
         group.map(|group| group.gid.as_raw())
     };
     let context = Context { now_ns, zone: system_zone(), user: &user, group: &group };
-    let parsed = parse(component, &context);
+    let parsed = parse_nested(component, &context, counts);
     parsed.map_err(|error| Refusal { component, why: error.to_string(), at: error.at })
 }
 
@@ -123,9 +133,10 @@ pub fn parsed(component: &[u8], now_ns: i64) -> Result<Option<Component>, Refusa
 /// Fails with the first component that is wrong or is not a search.
 pub fn meaning(components: &[Vec<u8>], now_ns: i64) -> Result<(Expression, usize), Refusal<'_>> {
     let (mut all, mut limit) = (Vec::new(), RESULTS_MAX);
+    let mut counts = Counts::default();
     for component in components {
         let files = || Types::of('f').map(Expression::types);
-        match parsed(component, now_ns)? {
+        match parsed_nested(component, now_ns, &mut counts)? {
             Some(Component::Search(expression)) => all.push(expression),
             Some(Component::Recent { since_ns }) => {
                 all.extend(files());

@@ -216,7 +216,7 @@ impl Reader<'_> {
         let (at, _) = self.queries.place(self.base)?;
         if let Moment::Snapshot(number) = at {
             let may = namespace.lets_read(at, id, self.who)?
-                && namespace.is_shown(id, Wanted::READ, self.who)?;
+                && namespace.is_shown(number, id, Wanted::READ, self.who)?;
             return may.then(|| namespace.open_past_file(number, id).map(Open::Past)).transpose();
         }
         namespace.hold(id)?;

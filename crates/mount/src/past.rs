@@ -85,14 +85,15 @@ impl Pasts {
     ) -> Answer<Shown> {
         let at = self.of(parent)?;
         let directory = self.id(parent)?;
-        self.check(directory, Wanted::SEARCH, who)?;
+        self.check(parent, Wanted::SEARCH, who)?;
         let inode = self.namespace.lookup(at, EntryName::new(directory, name))?;
         self.shown_as(parent.slot, inode)
     }
 
     /// Returns an error if the present permissions hide from a user what is in a file or directory.
-    fn check(&self, id: FileId, wanted: Wanted, who: &Credentials) -> Answer<()> {
-        match self.namespace.is_shown(id, wanted, who)? {
+    fn check(&self, file: SnapshotFile, wanted: Wanted, who: &Credentials) -> Answer<()> {
+        let number = self.slots.lock().get(file.slot).copied().ok_or(Errno::STALE)?;
+        match self.namespace.is_shown(number, self.id(file)?, wanted, who)? {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
         }
@@ -117,7 +118,7 @@ impl Pasts {
     ) -> Answer<Listing> {
         self.of(directory)?;
         let id = self.id(directory)?;
-        self.check(id, Wanted::READ, who)?;
+        self.check(directory, Wanted::READ, who)?;
         Ok(Listing::new(id))
     }
 
@@ -154,7 +155,7 @@ impl Pasts {
             return Ok(None);
         }
         if name.starts_with(b"user.") {
-            self.check(self.id(file)?, Wanted::READ, who)?;
+            self.check(file, Wanted::READ, who)?;
         }
         self.namespace.xattr(at, self.id(file)?, name)
     }
@@ -169,7 +170,7 @@ impl Pasts {
     /// Opens a file to be read.
     pub(crate) fn open(&self, file: SnapshotFile, who: &Credentials) -> Answer<FileHandle> {
         let number = self.number(file)?;
-        self.check(self.id(file)?, Wanted::READ, who)?;
+        self.check(file, Wanted::READ, who)?;
         let PastHandle(handle) = self.namespace.open_past_file(number, self.id(file)?)?;
         Ok(FileHandle(FIRST_HANDLE + handle))
     }

@@ -225,7 +225,7 @@ fn reads() -> Vec<Operation<'static>> {
         Operation::Access(Access::IsDue(SMALL)),
         Operation::Access(Access::MayRead(Moment::Now, SMALL, who())),
         Operation::Access(Access::MayChange(SMALL, who())),
-        Operation::Access(Access::IsShown(SMALL, Wanted::READ, who())),
+        Operation::Access(Access::IsShown(0, SMALL, Wanted::READ, who())),
         Operation::Read(Moment::Snapshot(0), Read::Inode(SMALL)),
     ]
 }

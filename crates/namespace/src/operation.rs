@@ -146,8 +146,8 @@ pub enum Access<'a> {
     /// Returns whether a user may change a file, as its owner or by writing to it.
     MayChange(FileId, Cow<'a, Credentials>),
     /// Returns whether present permissions, of a file and of all directories above it, let a user
-    /// have what a snapshot has of it.
-    IsShown(FileId, Wanted, Cow<'a, Credentials>),
+    /// read the file of the snapshot of this number.
+    IsShown(u64, FileId, Wanted, Cow<'a, Credentials>),
     /// Fails with `ACCESS` unless the caller may open a file so. Whoever opens files for users asks
     /// this first, and remembers what each was opened for: contents are not operations.
     Open(FileId, Wanted),
@@ -426,7 +426,7 @@ impl Access<'_> {
             | Access::IsDue(id)
             | Access::MayRead(_, id, _)
             | Access::MayChange(id, _)
-            | Access::IsShown(id, ..)
+            | Access::IsShown(_, id, ..)
             | Access::Open(id, _)
             | Access::NeedsObject(ChunkId { file: id, .. }, _) => Target::File(*id),
         }

@@ -175,7 +175,7 @@ fn snapshots_are_read_by_the_same_operations() {
     let truth = |access| server.done(Operation::Access(access));
     assert_eq!(truth(Access::MayRead(then, id, user())), Reply::Truth(true));
     assert_eq!(truth(Access::MayRead(Moment::Now, id, user())), Reply::Truth(false));
-    assert_eq!(truth(Access::IsShown(id, Wanted::READ, user())), Reply::Truth(false));
+    assert_eq!(truth(Access::IsShown(0, id, Wanted::READ, user())), Reply::Truth(false));
     let file = server.namespace.open_past_file(number, id).expect("a file");
     assert_eq!(server.namespace.read_past_at(file, 0, 100).expect("contents"), b"then");
     server.namespace.close_past_file(file);
@@ -267,7 +267,7 @@ fn senseless_messages_do_no_harm() {
         Operation::Read(Moment::Now, Read::Lookup(name)),
         Operation::Read(Moment::Now, Read::Inode(id)),
         Operation::Read(Moment::Now, Read::List(page)),
-        Operation::Access(Access::IsShown(id, Wanted::READ, who)),
+        Operation::Access(Access::IsShown(0, id, Wanted::READ, who)),
         Operation::Hold(Hold::Name(name)),
         Operation::Change(Change::Create { name, new, holds: false }),
         Operation::Change(Change::Link { id, name: EntryName::new(ROOT, b"two") }),

@@ -39,6 +39,7 @@ mod values;
 pub use display::shown;
 pub use expression::{Candidate, Expression, Needs};
 pub use outcomes::Outcomes;
+pub use parser::Counts;
 pub use pattern::{Kind, Pattern};
 pub use test::{
     AttributeTest, Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest,
@@ -100,6 +101,20 @@ pub fn system_zone() -> TimeZone {
 ///
 /// Fails if a query in brackets is wrong, with what would be right.
 pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component>, QueryError> {
+    parse_nested(component, context, &mut Counts::default())
+}
+
+/// Like `parse`, for a query that is nested in others. `counts` are those of the others, and then
+/// those of all.
+///
+/// # Errors
+///
+/// Fails as `parse` does, and if nested queries have too many tests or regular expressions.
+pub fn parse_nested(
+    component: &[u8],
+    context: &Context<'_>,
+    counts: &mut Counts,
+) -> Result<Option<Component>, QueryError> {
     let inner = component.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     let Some(inner) = inner else { return Ok(None) };
     if component.len() > QUERY_BYTES_MAX {
@@ -107,14 +122,21 @@ pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component
         return Err(QueryError { message, at: QUERY_BYTES_MAX });
     }
     // Places count from the bracket.
-    parse_inner(inner, context).map(Some).map_err(|error| QueryError { at: error.at + 1, ..error })
+    let parsed = parse_inner(inner, context, counts).map(Some);
+    parsed.map_err(|error| QueryError { at: error.at + 1, ..error })
 }
 
-/// Reads what is between the brackets of a component, however long it is.
+/// Reads the text between the brackets of a component, however long it is, like `parse_nested`.
 ///
 /// # Errors
 ///
-/// Fails if the query is wrong, with what would be right.
-pub fn parse_inner(inner: &[u8], context: &Context<'_>) -> Result<Component, QueryError> {
-    parser::Parser::new(inner, context).component()
+/// Fails as `parse_nested` does.
+pub fn parse_inner(
+    inner: &[u8],
+    context: &Context<'_>,
+    counts: &mut Counts,
+) -> Result<Component, QueryError> {
+    let (component, all) = parser::Parser::new(inner, context, *counts).counted()?;
+    *counts = all;
+    Ok(component)
 }

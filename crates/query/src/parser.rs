@@ -27,14 +27,27 @@ const TESTS_MAX: usize = 256;
 /// Regular expressions in one query, each of which may take a megabyte.
 const REGEXES_MAX: usize = 8;
 
+/// Queries with as many tests and regular expressions as one may have, that nested queries may
+/// have together.
+const NESTED_MAX: usize = 4;
+
+/// Tests and regular expressions of nested queries, as far as they were read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    tests: usize,
+    regexes: usize,
+}
+
 type Result<T> = std::result::Result<T, QueryError>;
 
 pub(crate) struct Parser<'a> {
     cursor: Cursor<'a>,
     context: &'a Context<'a>,
     depth: usize,
-    tests: usize,
-    regexes: usize,
+    /// Those of this query.
+    counts: Counts,
+    /// Those of the queries that this one is nested in.
+    others: Counts,
     /// Whether the last test was one of types, behind which a comma is easily meant for a set.
     after_type: bool,
     /// Whether a sign stands before this test, such as a comma, which a value may have too.
@@ -43,14 +56,30 @@ pub(crate) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     /// Begins to read what is in the brackets.
-    pub(crate) fn new(text: &'a [u8], context: &'a Context<'a>) -> Self {
+    pub(crate) fn new(text: &'a [u8], context: &'a Context<'a>, others: Counts) -> Self {
         let cursor = Cursor::new(text);
         let (after_type, after_sign) = (false, false);
-        Parser { cursor, context, depth: 0, tests: 0, regexes: 0, after_type, after_sign }
+        Parser {
+            cursor,
+            context,
+            depth: 0,
+            counts: Counts::default(),
+            others,
+            after_type,
+            after_sign,
+        }
     }
 
-    /// Reads all of it.
-    pub(crate) fn component(mut self) -> Result<Component> {
+    /// Reads all of it. Returns the tests and regular expressions of all queries so far, too.
+    pub(crate) fn counted(mut self) -> Result<(Component, Counts)> {
+        let component = self.component()?;
+        let Counts { tests, regexes } = self.counts;
+        let counts =
+            Counts { tests: self.others.tests + tests, regexes: self.others.regexes + regexes };
+        Ok((component, counts))
+    }
+
+    fn component(&mut self) -> Result<Component> {
         let component = if self.cursor.take("@") {
             self.snapshot()?
         } else if self.cursor.take_keyword("recent") {
@@ -204,11 +233,26 @@ impl<'a> Parser<'a> {
     }
 
     fn count_tests(&mut self, more: usize) -> Result<()> {
-        self.tests += more;
-        match self.tests > TESTS_MAX {
-            true => Err(self.cursor.wrong(format!("more than {TESTS_MAX} tests"))),
-            false => Ok(()),
+        self.counts.tests += more;
+        self.check_count(self.counts.tests, self.others.tests, TESTS_MAX, "tests")
+    }
+
+    fn count_regexes(&mut self, more: usize) -> Result<()> {
+        self.counts.regexes += more;
+        let (own, others) = (self.counts.regexes, self.others.regexes);
+        self.check_count(own, others, REGEXES_MAX, "regular expressions")
+    }
+
+    fn check_count(&self, own: usize, others: usize, max: usize, name: &str) -> Result<()> {
+        let all_max = NESTED_MAX * max;
+        if own > max {
+            return Err(self.cursor.wrong(format!("more than {max} {name}")));
         }
+        if own + others > all_max {
+            let message = format!("more than {all_max} {name} in nested queries");
+            return Err(self.cursor.wrong(message));
+        }
+        Ok(())
     }
 
     fn has(&mut self) -> Result<Expression> {
@@ -249,10 +293,7 @@ impl<'a> Parser<'a> {
             return Err(QueryError { message: "a set goes with = or ~".to_owned(), at });
         }
         self.count_tests(values.len() - 1)?;
-        self.regexes += if operator == Operator::Regex { values.len() } else { 0 };
-        if self.regexes > REGEXES_MAX {
-            return Err(self.cursor.wrong(format!("more than {REGEXES_MAX} regular expressions")));
-        }
+        self.count_regexes(if operator == Operator::Regex { values.len() } else { 0 })?;
         let test = |value: &Value| {
             let test = subject.compare(name, operator, value, self.context);
             test.map_err(|message| value.wrong(message))

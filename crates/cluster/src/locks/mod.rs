@@ -47,9 +47,9 @@ pub(crate) use client::ClientLocks;
 pub(crate) use table::{Holder, LockTable};
 pub(crate) use waits::{Account, Waits};
 
-use crate::connection::NOBODY;
 use crate::error::{Error, Result};
 use crate::message::{Response, Sender, SessionId};
+use crate::rights::MACHINE;
 use crate::server::{Server, refusal};
 use canopy_model::Wanted;
 use canopy_namespace::FileId;
@@ -212,17 +212,24 @@ impl Server {
 
     /// Fails unless a user may open a file so that it can be locked. Linux takes a descriptor.
     fn check_locking(&self, caller: Caller<'_>, id: FileId, ask: &LockAsk) -> Result<()> {
-        let LockAsk::Set(lock, _) = ask else { return Ok(()) };
+        let locks = match ask {
+            LockAsk::Set(lock, _) => std::slice::from_ref(lock),
+            LockAsk::Restore(locks) => locks,
+            LockAsk::Test(_) | LockAsk::Cancel(_) | LockAsk::Unlock(..) => &[],
+        };
         // A machine has checked its users when they opened the file.
-        if caller.user().is_none_or(|who| who.uid == NOBODY) {
+        if caller.user().is_none_or(|who| who.uid == MACHINE) {
             return Ok(());
         }
         let may = |wanted| self.tablet.check_open(caller, id, wanted);
-        Ok(match (lock.owner.kind, lock.mode) {
-            (LockKind::Range, LockMode::Exclusive) => may(Wanted::WRITE),
-            (LockKind::Range, LockMode::Shared) => may(Wanted::READ),
-            (LockKind::Whole, _) => may(Wanted::READ).or_else(|_| may(Wanted::WRITE)),
-        }?)
+        for lock in locks {
+            match (lock.owner.kind, lock.mode) {
+                (LockKind::Range, LockMode::Exclusive) => may(Wanted::WRITE),
+                (LockKind::Range, LockMode::Shared) => may(Wanted::READ),
+                (LockKind::Whole, _) => may(Wanted::READ).or_else(|_| may(Wanted::WRITE)),
+            }?;
+        }
+        Ok(())
     }
 
     /// Returns the locks of a session that may be set now. If there are none, waits for one, but not

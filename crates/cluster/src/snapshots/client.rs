@@ -77,7 +77,7 @@ impl Client {
                     self.past_for(caller, *number).and_then(|past| past.execute_for(caller, &read)),
                 )
             }
-            Operation::Access(Access::IsShown(id, ..)) => {
+            Operation::Access(Access::IsShown(_, id, ..)) => {
                 Some(self.home(*id).and_then(|server| self.of_server(caller, server, operation)))
             }
             Operation::Access(Access::NeedsObject(chunk, object)) if !self.is_past() => {

@@ -44,7 +44,7 @@ impl Process {
             Request::Execute(Operation::Snapshots(request)) => {
                 Some(maker().and_then(|maker| self.answer_on_snapshots(&maker, sender, request)))
             }
-            Request::Execute(Operation::Access(Access::IsShown(id, wanted, who))) => {
+            Request::Execute(Operation::Access(Access::IsShown(_, id, wanted, who))) => {
                 let shown = check_identity(sender, who).and_then(|()| {
                     Ok(Present::new(&self.client().tree(), who).lets(*id, *wanted)?)
                 });

@@ -96,7 +96,7 @@ fn users_need_permissions_of_then_and_of_now() {
         client.execute_for(Caller::User(&who), &Operation::Snapshots(enter))
     };
     let shown = |id| {
-        let shown = Access::IsShown(id, Wanted::SEARCH, Cow::Borrowed(&who));
+        let shown = Access::IsShown(0, id, Wanted::SEARCH, Cow::Borrowed(&who));
         execute(&client, &Operation::Access(shown)).unwrap() == Reply::Truth(true)
     };
     assert!(matches!(look(inner), Ok(Reply::Inode(_))));

@@ -164,13 +164,19 @@ impl dyn Execute + '_ {
         ask!(self, Operation::Access(Access::MayChange(id, Cow::Borrowed(who))), Truth)
     }
 
-    /// Returns whether present permissions let a user have what a snapshot has of a file.
+    /// Returns whether present permissions let a user read the file of the snapshot of this number.
     ///
     /// # Errors
     ///
     /// Fails as the table does.
-    pub fn is_shown(&self, id: FileId, wanted: Wanted, who: &Credentials) -> Result<bool> {
-        let access = Access::IsShown(id, wanted, Cow::Borrowed(who));
+    pub fn is_shown(
+        &self,
+        snapshot: u64,
+        id: FileId,
+        wanted: Wanted,
+        who: &Credentials,
+    ) -> Result<bool> {
+        let access = Access::IsShown(snapshot, id, wanted, Cow::Borrowed(who));
         ask!(self, Operation::Access(access), Truth)
     }
 

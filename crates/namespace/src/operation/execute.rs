@@ -219,7 +219,7 @@ impl Namespace {
                 let past = self.numbered(*number)?;
                 past.lets_read(&past.inode(*id)?, who)
             }
-            Access::IsShown(id, wanted, who) => Present::new(self, who).lets(*id, *wanted),
+            Access::IsShown(_, id, wanted, who) => Present::new(self, who).lets(*id, *wanted),
             _ => return self.tablet.execute_for(caller, operation),
         };
         truth.map(Reply::Truth)

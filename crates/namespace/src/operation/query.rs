@@ -44,7 +44,7 @@ impl<'a> Query<'a> {
 /// component of a path, and all together longer.
 mod text {
     use super::{Cow, Expression};
-    use canopy_query::{Component, Context, parse_inner};
+    use canopy_query::{Component, Context, Counts, parse_inner};
     use jiff::tz::TimeZone;
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
@@ -66,11 +66,39 @@ mod text {
         let nobody = |_: &str| None;
         let context = Context { now_ns: 0, zone: TimeZone::UTC, user: &nobody, group: &nobody };
         let texts = Vec::<String>::deserialize(deserializer)?;
-        let parts = texts.iter().map(|text| match parse_inner(text.as_bytes(), &context) {
+        // Patterns take memory, and a message has room for many.
+        let mut counts = Counts::default();
+        let mut parse = |text: &String| parse_inner(text.as_bytes(), &context, &mut counts);
+        let parts = texts.iter().map(|text| match parse(text) {
             Ok(Component::Search(expression)) => Ok(expression),
             Ok(_) => Err(D::Error::custom("a component that is not a test")),
             Err(error) => Err(D::Error::custom(error)),
         });
         Ok(Cow::Owned(Expression::all(parts.collect::<Result<Vec<_>, _>>()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message with texts in place of an expression.
+    fn message(texts: &[String]) -> Vec<u8> {
+        let parts = (Moment::Now, FileId(1), texts, Credentials::new(0, []));
+        postcard::to_extend(&parts, Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn patterns_of_all_texts_of_a_message_are_limited() {
+        let text = r#"name=~"abc.{1,30}" or name=~"abd.{1,30}""#.to_owned();
+        let texts = vec![text; 400];
+        let read = |bytes: &[u8]| postcard::from_bytes::<Query<'_>>(bytes).map(drop);
+        assert!(read(&message(&texts[..16])).is_ok());
+        for count in [17, 400] {
+            assert!(read(&message(&texts[..count])).is_err(), "{count}");
+        }
+        let test = "size>1".to_owned();
+        assert!(read(&message(&vec![test.clone(); 1024])).is_ok());
+        assert!(read(&message(&vec![test; 1025])).is_err());
     }
 }

@@ -116,7 +116,7 @@ impl Access<'_> {
             // It names directories that the user may not list.
             Access::Path(_) | Access::NeedsObject(..) => Needs::Root,
             Access::IsDue(_) => Needs::Handle,
-            Access::MayRead(_, _, who) | Access::MayChange(_, who) | Access::IsShown(_, _, who) => {
+            Access::MayRead(_, _, who) | Access::MayChange(_, who) | Access::IsShown(.., who) => {
                 Needs::Identity(who)
             }
             Access::Open(..) => Needs::Permissions,

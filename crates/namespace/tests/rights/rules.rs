@@ -86,7 +86,7 @@ fn privileged(id: FileId) -> Vec<Operation<'static>> {
         Operation::Access(Access::Path(id)),
         Operation::Access(Access::MayRead(Moment::Now, id, root())),
         Operation::Access(Access::MayChange(id, root())),
-        Operation::Access(Access::IsShown(id, Wanted::READ, root())),
+        Operation::Access(Access::IsShown(0, id, Wanted::READ, root())),
         Operation::Hold(Hold::File(id)),
         Operation::Hold(Hold::Release(id, 1)),
         Operation::Quotas(OnQuotas::All),
