@@ -128,16 +128,34 @@ const SESSION: u32 = 2;
 const TRUSTED: u32 = 0;
 const OF_SERVER: u32 = 10;
 
-/// Returns whether a message is a request that never waits for other servers. Looks at its head alone:
-/// all requests pass here.
-pub(crate) fn is_of_server(bytes: &[u8]) -> bool {
-    let Ok((kind, rest)) = postcard::take_from_bytes::<u32>(bytes) else { return false };
-    if kind != REQUEST {
-        return [ROUTE, SESSION].contains(&kind);
+/// The class of a request decides which threads execute it. Those of one class wait for requests of
+/// later ones alone. So no two processes wait for each other, however few threads they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RequestClass {
+    /// A client, whose request may have the server ask as a client itself.
+    Client,
+    /// A server, which asks as a client on behalf of another one.
+    Nested,
+    /// A server, by a request that never waits for others.
+    Server,
+}
+
+/// Returns the class of a request, if its sender may be a server. Looks at its head alone: all requests
+/// pass here.
+pub(crate) fn class_of(bytes: &[u8]) -> RequestClass {
+    let Ok((kind, rest)) = postcard::take_from_bytes::<u32>(bytes) else {
+        return RequestClass::Client;
+    };
+    if [ROUTE, SESSION].contains(&kind) {
+        return RequestClass::Server;
     }
     // Servers send no marks.
     let head = postcard::take_from_bytes::<(ServerId, u32, SessionId, u64, u32, u32)>(rest);
-    matches!(head, Ok(((_, TRUSTED, _, _, 0, OF_SERVER), _)))
+    match head {
+        Ok(((_, TRUSTED, _, _, 0, OF_SERVER), _)) => RequestClass::Server,
+        Ok(((_, TRUSTED, SessionId(0), _, 0, _), _)) if kind == REQUEST => RequestClass::Nested,
+        _ => RequestClass::Client,
+    }
 }
 
 /// Returns a value as bytes.
@@ -195,14 +213,18 @@ mod tests {
             request: Request::Part(ROOT),
         };
         assert_eq!(sent, encode(&envelope));
-        assert!(!is_of_server(&sent));
+        assert_eq!(class_of(&sent), RequestClass::Client);
+        let nested = super::request(ServerId(3), Sender::SERVER, &Request::Part(ROOT), Vec::new());
+        assert_eq!(class_of(&nested), RequestClass::Nested);
         let of_server = Request::OfServer(ServerRequest::Named(Vec::new()));
-        assert!(is_of_server(&super::request(ServerId(300), sender, &of_server, Vec::new())));
-        assert!(is_of_server(&encode(&Envelope::Route)));
+        let sent = super::request(ServerId(300), sender, &of_server, Vec::new());
+        assert_eq!(class_of(&sent), RequestClass::Server);
+        assert_eq!(class_of(&encode(&Envelope::Route)), RequestClass::Server);
         let user = Credentials { uid: 0, gids: vec![0, 1, 10] };
         let user = Sender { caller: Caller::User(&user), ..sender };
-        assert!(!is_of_server(&super::request(ServerId(3), user, &of_server, Vec::new())));
-        assert!(!is_of_server(&[]) && !is_of_server(&[0, 3, 0]));
+        let sent = super::request(ServerId(3), user, &of_server, Vec::new());
+        assert_eq!(class_of(&sent), RequestClass::Client);
+        assert_eq!([class_of(&[]), class_of(&[0, 3, 0])], [RequestClass::Client; 2]);
         assert!(matches!(
             postcard::from_bytes(&sent),
             Ok(Envelope::Request { server: ServerId(3), .. })

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::locks::LastRequest;
 use crate::message::{Life, Response, Sender, SessionId};
 use crate::server::{Server, refusal};
+use crate::sessions::HoldCounters;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{Change, FileLock, Hold, Operation, Target};
 use canopy_namespace::{FileId, Inode, Reply};
@@ -33,6 +34,7 @@ pub(crate) const APART: u32 = flag::ACCESS_HALF | flag::LINKED;
 /// Files that a session holds at a server.
 pub(crate) struct HeldFiles {
     held: HashMap<FileId, HeldFile>,
+    counters: HoldCounters,
     /// The last ticket that a release has named.
     floor: u64,
     /// Files that were handed over while they were held, as far as the client may not know it.
@@ -64,8 +66,25 @@ pub struct MovedHold {
 }
 
 impl HeldFiles {
-    pub(crate) fn new(life: u64) -> Self {
-        HeldFiles { held: HashMap::new(), floor: 0, moved: HashSet::new(), life }
+    pub(crate) fn new(life: u64, counters: HoldCounters) -> Self {
+        HeldFiles { held: HashMap::new(), counters, floor: 0, moved: HashSet::new(), life }
+    }
+
+    /// Holds a file. Returns whether it was not held.
+    fn insert(&mut self, id: FileId, ticket: u64) -> bool {
+        let file = self.held.entry(id);
+        let is_new = matches!(file, Entry::Vacant(_));
+        let file = file.or_insert(HeldFile { ticket, last: LastRequest::none(ticket) });
+        file.ticket = file.ticket.max(ticket);
+        self.counters.add(usize::from(is_new));
+        is_new
+    }
+
+    /// Lets a file go. Returns whether it was held.
+    fn remove(&mut self, id: FileId) -> bool {
+        let was_held = self.held.remove(&id).is_some();
+        self.counters.subtract(usize::from(was_held));
+        was_held
     }
 
     /// Returns whether there is nothing to lose.
@@ -86,6 +105,7 @@ impl HeldFiles {
     pub(crate) fn lose(&mut self, life: u64) -> Vec<FileId> {
         self.life = life;
         self.moved.clear();
+        self.counters.subtract(self.held.len());
         self.held.drain().map(|(id, _)| id).collect()
     }
 }
@@ -226,7 +246,7 @@ impl Server {
             let floor = self.sessions.with(session, |files| files.floor);
             match ticket > 0 && floor.is_some_and(|floor| ticket <= floor) {
                 true => Err(canopy_namespace::Error::Repeated.into()),
-                false => Ok(()),
+                false => self.sessions.check_holds(session),
             }
         });
         if let Err(error) = is_late {
@@ -238,14 +258,7 @@ impl Server {
 
     /// Notes a hold that the tablet has counted, and that is known not to be late.
     fn insert_hold(&self, session: SessionId, id: FileId, ticket: u64) -> Result<()> {
-        let is_new = self.sessions.with(session, |files| {
-            let file = files.held.entry(id);
-            let is_new = matches!(file, Entry::Vacant(_));
-            let file = file.or_insert(HeldFile { ticket, last: LastRequest::none(ticket) });
-            file.ticket = file.ticket.max(ticket);
-            is_new
-        });
-        match is_new {
+        match self.sessions.with(session, |files| files.insert(id, ticket)) {
             Some(true) => Ok(()),
             // The tablet counts each session once.
             Some(false) | None => Ok(self.tablet.release(id, 1)?),
@@ -259,7 +272,7 @@ impl Server {
             files.floor = files.floor.max(ticket);
             match files.held.get(&id) {
                 Some(file) if file.ticket <= ticket => {
-                    files.held.remove(&id);
+                    files.remove(id);
                     self.sessions.locks.drop_all([(session, id)]);
                     Some(true)
                 }
@@ -321,7 +334,7 @@ impl Server {
         }
         let is_dropped = self.sessions.with(session, |files| {
             let is_that = files.held.get(&id).is_some_and(|held| held.ticket == ticket);
-            is_that && files.held.remove(&id).is_some()
+            is_that && files.remove(id)
         });
         match is_dropped {
             Some(true) => {
@@ -340,7 +353,7 @@ impl Server {
             gone.extend(of_session.held.keys().filter(|id| files.contains(id)));
             for id in &gone[before..] {
                 self.sessions.locks.change(|locks| locks.forget(*id));
-                of_session.held.remove(id);
+                of_session.remove(*id);
                 of_session.moved.insert(*id);
             }
         });

@@ -1,7 +1,7 @@
 //! Messages: what a logical server is asked, and what it replies.
 //!
-//! A request of a client may have its server ask other servers. A request of a server never does:
-//! so no two servers wait for each other, however few threads they have.
+//! A request of a client may have its server ask other servers, also as a client. A [`ServerRequest`]
+//! never does. Threads are divided by that (`envelope::RequestClass`).
 
 use crate::check::DirectoryFact;
 use crate::cuts::{CutId, CutReply, CutStep};

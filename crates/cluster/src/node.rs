@@ -2,7 +2,7 @@
 //! what arrives. Changes outlast a crash before they are answered: those that arrive together by one
 //! write of the log.
 
-use crate::envelope::{self, Answer, Envelope, Route};
+use crate::envelope::{self, Answer, Envelope, RequestClass, Route};
 use crate::error::{Error, Result};
 use crate::handles::{HandleKey, Owner};
 use crate::membership::{
@@ -29,11 +29,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Threads for clients at most: each may wait for other servers.
+/// Threads for clients at most: each may wait for other servers. There are as many for requests that
+/// other processes make for their clients.
 const CLIENT_THREADS: usize = 128;
 
-/// Threads for servers at most. What servers ask waits for nobody else.
+/// Threads for servers at most. Their requests wait for nobody.
 const SERVER_THREADS: usize = 32;
+
+/// Returns the threads that one client can use at once.
+fn client_share(is_trusted: bool) -> usize {
+    if is_trusted { CLIENT_THREADS / 2 } else { CLIENT_THREADS / 8 }
+}
 
 /// Time until the servers of a process that starts have to run.
 const START_TIME: Duration = Duration::from_secs(120);
@@ -90,6 +96,7 @@ struct Inner {
     random: Arc<dyn Random>,
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
+    nested: Workers<Peer>,
     servers: Workers<Peer>,
     /// The newest map that is known.
     map: Mutex<Option<Arc<ClusterMap>>>,
@@ -138,6 +145,7 @@ impl Node {
             random: environment.random.clone(),
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
+            nested: Workers::new("cluster-nested", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
             map: Mutex::default(),
             refusals: LimitedEvents::default(),
@@ -286,14 +294,20 @@ impl Service for Inner {
         metrics.calls.add(batch.len() as u64);
         let peer = batch.peer().clone();
         let may_be_server = inner.rights.may_be_server(&peer);
-        let is_urgent = |call: &Call| may_be_server && envelope::is_of_server(call.body());
-        let (own, others): (Vec<_>, Vec<_>) = batch.partition(is_urgent);
-        for (workers, calls) in [(&self.servers, own), (&self.clients, others)] {
-            if !calls.is_empty() {
-                let inner = inner.clone();
-                let calls_of = peer.clone();
-                workers.add(peer.clone(), move || inner.answer_all(&calls_of, calls));
-            }
+        let class = |call: &Call| match may_be_server {
+            true => envelope::class_of(call.body()),
+            false => RequestClass::Client,
+        };
+        let mut calls = BTreeMap::<RequestClass, Vec<Call>>::new();
+        batch.for_each(|call| calls.entry(class(&call)).or_default().push(call));
+        for (class, calls) in calls {
+            let (inner, calls_of) = (inner.clone(), peer.clone());
+            let (workers, share) = match class {
+                RequestClass::Client => (&self.clients, client_share(may_be_server)),
+                RequestClass::Nested => (&self.nested, CLIENT_THREADS),
+                RequestClass::Server => (&self.servers, SERVER_THREADS),
+            };
+            workers.add(peer.clone(), share, move || inner.answer_all(&calls_of, calls));
         }
     }
 
@@ -410,7 +424,8 @@ impl Inner {
     /// Answers a call later, by itself.
     fn defer(self: &Arc<Self>, peer: &Peer, call: Call) {
         let (inner, client) = (self.clone(), peer.clone());
-        self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+        let share = client_share(self.rights.may_be_server(peer));
+        self.clients.add(peer.clone(), share, move || inner.answer_all(&client, vec![call]));
     }
 
     /// Executes a request. Returns the marks of the ids in the response, if the caller needs some.

@@ -15,8 +15,9 @@ use crate::server::Server;
 use canopy_namespace::operation::Operation;
 use canopy_namespace::{ChangeId, FileId, Reply};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,13 +78,16 @@ pub struct SessionCounts {
 /// Sessions of one identity: a machine, or a user.
 const SESSIONS_OF_ONE: usize = 4096;
 
+/// Holds of all users and machines that are not trusted, each of which takes some 125 bytes.
+const HOLDS_MAX: usize = 1 << 23;
+
 /// Sessions of a server.
 pub(crate) struct Sessions {
     settings: SessionSettings,
     all: Mutex<HashMap<SessionId, Session>>,
     /// Locks on files that sessions hold. Changed with `all` locked.
     pub(crate) locks: ServerLocks,
-    /// Numbers of sessions by their owners. Changed with `all` locked.
+    /// Numbers of sessions and holds by their owners. Changed with `all` locked.
     owners: Mutex<Owners>,
     /// Number of lives of sessions so far.
     lives: AtomicU64,
@@ -91,25 +95,64 @@ pub(crate) struct Sessions {
     grace_end: Mutex<Option<Duration>>,
 }
 
-/// Numbers of sessions by the tags of their owners.
+/// Numbers of sessions and holds by the tags of their owners.
 #[derive(Default)]
-struct Owners(HashMap<u64, usize>);
+struct Owners {
+    by_tag: HashMap<u64, OfOwner>,
+    /// Holds of all owners that are not trusted.
+    holds: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct OfOwner {
+    sessions: usize,
+    holds: Arc<AtomicUsize>,
+}
+
+/// Counters of the holds of a session: that of its owner, and that of all owners.
+#[derive(Clone)]
+pub(crate) struct HoldCounters([Arc<AtomicUsize>; 2]);
+
+impl HoldCounters {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.iter().for_each(|counter| _ = counter.fetch_add(count, Ordering::Relaxed));
+    }
+
+    pub(crate) fn subtract(&self, count: usize) {
+        self.0.iter().for_each(|counter| _ = counter.fetch_sub(count, Ordering::Relaxed));
+    }
+}
 
 impl Owners {
     fn count(&self, id: SessionId) -> usize {
-        self.0.get(&tag_of(id)).copied().unwrap_or_default()
+        self.by_tag.get(&tag_of(id)).map_or(0, |owner| owner.sessions)
     }
 
-    fn add(&mut self, id: SessionId) {
-        *self.0.entry(tag_of(id)).or_default() += 1;
+    /// Adds a session. Returns the counters of its holds.
+    fn add(&mut self, id: SessionId) -> HoldCounters {
+        let tag = tag_of(id);
+        let owner = self.by_tag.entry(tag).or_default();
+        owner.sessions += 1;
+        let all = if tag == 0 { Arc::default() } else { self.holds.clone() };
+        HoldCounters([owner.holds.clone(), all])
     }
 
     fn remove(&mut self, id: SessionId) {
-        let Some(count) = self.0.get_mut(&tag_of(id)) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.0.remove(&tag_of(id));
+        let Some(owner) = self.by_tag.get_mut(&tag_of(id)) else { return };
+        owner.sessions -= 1;
+        if owner.sessions == 0 {
+            self.by_tag.remove(&tag_of(id));
         }
+    }
+
+    /// Returns whether the owner of a session can have another hold: at most half of the holds that
+    /// are left.
+    fn may_hold(&self, id: SessionId, holds_max: usize) -> bool {
+        let Some(owner) = self.by_tag.get(&tag_of(id)).filter(|_| tag_of(id) != 0) else {
+            return true;
+        };
+        let left = holds_max.saturating_sub(self.holds.load(Ordering::Relaxed));
+        owner.holds.load(Ordering::Relaxed) <= left / 2
     }
 }
 
@@ -120,8 +163,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(seen: Duration, life: u64) -> Self {
-        Session { seen, files: HeldFiles::new(life) }
+    fn new(seen: Duration, life: u64, holds: HoldCounters) -> Self {
+        Session { seen, files: HeldFiles::new(life, holds) }
     }
 }
 
@@ -129,10 +172,12 @@ impl Sessions {
     /// Returns sessions that a table has records of. They count as seen now.
     pub(crate) fn new(settings: SessionSettings, recorded: Vec<u64>) -> Self {
         let seen = (settings.clock)();
-        let session = |(id, life)| (SessionId(id), Session::new(seen, life));
         let lives = AtomicU64::new(recorded.len() as u64);
         let mut owners = Owners::default();
-        recorded.iter().for_each(|id| owners.add(SessionId(*id)));
+        let session = |(id, life)| {
+            let id = SessionId(id);
+            (id, Session::new(seen, life, owners.add(id)))
+        };
         let all = recorded.into_iter().zip(0..).map(session).collect();
         let grace_end = Mutex::new(Some(seen + settings.grace));
         Sessions {
@@ -169,9 +214,17 @@ impl Sessions {
         if tag_of(id) != 0 && self.owners.lock().count(id) >= of_one_max {
             return Err(Error::TooManySessions(of_one_max));
         }
-        self.owners.lock().add(id);
-        all.insert(id, Session::new(seen, self.next_life()));
+        let holds = self.owners.lock().add(id);
+        all.insert(id, Session::new(seen, self.next_life(), holds));
         Ok(())
+    }
+
+    /// Fails with `NFILE` if the owner of a session has too many holds.
+    pub(crate) fn check_holds(&self, id: SessionId) -> Result<()> {
+        match self.owners.lock().may_hold(id, HOLDS_MAX) {
+            true => Ok(()),
+            false => Err(canopy_namespace::Error::from(Errno::NFILE).into()),
+        }
     }
 
     /// Notes a request of a session, if there is one.
@@ -187,8 +240,8 @@ impl Sessions {
         let mut all = self.all.lock();
         for id in ids {
             all.entry(SessionId(id)).or_insert_with(|| {
-                self.owners.lock().add(SessionId(id));
-                Session::new(seen, self.next_life())
+                let holds = self.owners.lock().add(SessionId(id));
+                Session::new(seen, self.next_life(), holds)
             });
         }
     }
@@ -328,4 +381,31 @@ pub(crate) fn start_ticking(process: &Arc<Process>) -> Result<()> {
     let spawned = thread::Builder::new().name("cluster-sessions".into()).spawn(run);
     let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
     Ok(spawned.map(|_| ()).map_err(io)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_leaves_holds_to_others() {
+        let mut owners = Owners::default();
+        let [one, other, trusted] = [1 << 40, 2 << 40, 7].map(SessionId);
+        let [holds, of_other, of_trusted] = [one, other, trusted].map(|id| owners.add(id));
+        of_trusted.add(1000);
+        let fill = |owners: &Owners, id, holds: &HoldCounters| {
+            (0..).find(|_| {
+                let is_full = !owners.may_hold(id, 300);
+                holds.add(usize::from(!is_full));
+                is_full
+            })
+        };
+        assert_eq!(fill(&owners, one, &holds), Some(101));
+        assert_eq!(fill(&owners, other, &of_other), Some(67));
+        assert!(owners.may_hold(trusted, 300));
+        holds.subtract(101);
+        assert!(owners.may_hold(other, 300));
+        owners.remove(one);
+        assert_eq!(owners.count(one), 0);
+    }
 }

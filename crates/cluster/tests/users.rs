@@ -6,10 +6,10 @@ use canopy_cluster::{
     Client, Error, LockAsk, LockRequest, Node, NodeSettings, Patience, Peers, Remote, Request,
     Response, Sender, SessionId, create_cluster,
 };
-use canopy_model::Credentials;
+use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Caller, Change, FileLock, FileLocks, Hold, LockKind, LockMode, LockOutcome, LockOwner,
+    Access, Caller, Change, FileLock, FileLocks, Hold, LockKind, LockMode, LockOutcome, LockOwner,
     LockRange, Moment, Operation, Page, Read,
 };
 use canopy_namespace::{
@@ -29,10 +29,17 @@ const OTHER: u32 = 1235;
 const NOBODY: u32 = 65_534;
 
 fn start() -> Node {
+    start_process(&storage())
+}
+
+fn storage() -> Environment {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let (settings, policy) = (Settings::default(), SplitPolicy::default());
-    let clock = system_clock();
-    create_cluster(&environment, &settings, Ownership::ROOT, 2, policy, &clock).unwrap();
+    create_cluster(&environment, &settings, Ownership::ROOT, 2, policy, &system_clock()).unwrap();
+    environment
+}
+
+fn start_process(environment: &Environment) -> Node {
     let settings = NodeSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         security: ServerSecurity::default(),
@@ -41,7 +48,7 @@ fn start() -> Node {
         lease: Some(Duration::from_millis(300)),
         place: String::new(),
     };
-    Node::start(&environment, &clock, &settings).unwrap()
+    Node::start(environment, &system_clock(), &settings).unwrap()
 }
 
 /// Connects as a user, who is asked for the connection alone.
@@ -258,4 +265,52 @@ fn begin_many_sessions(node: &Node, one: &Remote, other: &Remote) {
     assert!(matches!(renew(other, OTHER), Ok(Response::Renewed(..))));
     let counts = node.process().session_counts(ServerId(0)).unwrap();
     assert!(counts.sessions < 4200, "{counts:?}");
+}
+
+/// Requests that have a server ask another one, which has as many of them. No process has so many
+/// threads.
+#[test]
+fn processes_with_many_requests_do_not_wait_for_each_other() {
+    const CALLS: usize = 400;
+    assert!(geteuid().is_root(), "becoming other users needs root");
+    let storage = storage();
+    let nodes = [start_process(&storage), start_process(&storage)];
+    while nodes.iter().any(|node| node.running().len() != 1) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let addresses = nodes.each_ref().map(|node| node.addresses()[0].clone());
+    let machine = connect(&addresses, 0);
+    let root = client(&machine, 0).speaking_for(None);
+    let mut chains = Vec::new();
+    for number in 0..8 {
+        let mut chain = vec![(ROOT, format!("chain{number}"))];
+        for _ in 0..4 {
+            let (parent, name) = chain.last().unwrap().clone();
+            let id = create(&root, 0, parent, &name, DIRECTORY | 0o755);
+            chain.push((id, "below".to_owned()));
+        }
+        chains.push(chain);
+    }
+    let is_shown = |client: &Client, id, uid| {
+        let who = Credentials::new(uid, []);
+        let access = Access::IsShown(0, id, Wanted::SEARCH, Cow::Owned(who));
+        execute(client, &Operation::Access(access))
+    };
+    // Processes connect to each other while all is root's.
+    for chain in &chains {
+        let bottom = chain.last().unwrap().0;
+        assert_eq!(is_shown(&root, bottom, ONE), Ok(Reply::Truth(true)));
+    }
+    let user = Arc::new(client(&machine, ONE));
+    let stranger = client(&connect(&addresses, OTHER), OTHER);
+    std::thread::scope(|scope| {
+        let calls = Vec::from_iter((0..CALLS).map(|number| {
+            let (chain, user) = (&chains[number % chains.len()], user.clone());
+            scope.spawn(move || is_shown(&user, chain.last().unwrap().0, ONE))
+        }));
+        assert!(lookup(&stranger, ROOT, "chain0").is_ok());
+        for call in calls {
+            assert_eq!(call.join().unwrap(), Ok(Reply::Truth(true)));
+        }
+    });
 }
