@@ -119,21 +119,25 @@ fn adopt(peers: &dyn Peers, client: &Client, id: FileId, is_directory: bool) -> 
     }
 }
 
-/// Returns the directory for what was lost, which is made if it is not there.
+/// Returns the directory for lost files, which is made if it is not there. One of that name that
+/// others than root get into is somebody's, and lost files may be from closed directories.
 fn lost_and_found(client: &Client) -> Result<FileId> {
-    let name = EntryName::new(ROOT, LOST_AND_FOUND.as_bytes());
-    let lookup = Operation::Read(Moment::Now, Read::Lookup(name));
-    let found = match client.execute_for(Caller::Trusted, &lookup) {
-        Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => {
-            let new = New { mode: file_type::DIRECTORY | MODE, ..New::default() };
-            let create = Change::Create { name, new: Cow::Owned(new), holds: false };
-            client.execute_for(Caller::Trusted, &Operation::Change(create))?
+    let mut name = LOST_AND_FOUND.to_owned();
+    loop {
+        let entry = EntryName::new(ROOT, name.as_bytes());
+        let lookup = Operation::Read(Moment::Now, Read::Lookup(entry));
+        let found = match client.execute_for(Caller::Trusted, &lookup) {
+            Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => {
+                let new = New { mode: file_type::DIRECTORY | MODE, ..New::default() };
+                let create = Change::Create { name: entry, new: Cow::Owned(new), holds: false };
+                client.execute_for(Caller::Trusted, &Operation::Change(create))?
+            }
+            found => found?,
+        };
+        let Reply::Inode(inode) = found else { return Err(Error::Unfit) };
+        if inode.is_directory() && inode.uid == 0 && inode.mode & 0o077 == 0 {
+            return Ok(inode.id);
         }
-        found => found?,
-    };
-    match found {
-        Reply::Inode(inode) if inode.is_directory() => Ok(inode.id),
-        Reply::Inode(_) => Err(canopy_namespace::Error::from(Errno::NOTDIR).into()),
-        _ => Err(Error::Unfit),
+        name.push('~');
     }
 }

@@ -201,13 +201,18 @@ fn directories_are_mended() {
     });
     let client = &new_client(&site.cluster);
     let file = create(client, site.directory, "file", file_type::REGULAR).unwrap().id;
+    // One that others can enter is not for lost files.
+    let open = create(client, ROOT, "lost+found", file_type::DIRECTORY).unwrap();
+    assert_ne!(open.mode & 0o077, 0);
     let server = site.server_of(site.big, "file6");
     site.mends(server, "no name leads to this directory", |_, batch| {
         batch.delete(key(site.big, "file6").as_ref()).unwrap();
     });
     let client = &new_client(&site.cluster);
-    let lost = lookup(client, ROOT, "lost+found").unwrap().id;
-    let found = lookup(client, lost, &format!("#{}", site.directory)).unwrap();
+    let lost = lookup(client, ROOT, "lost+found~").unwrap();
+    assert_eq!((lost.uid, lost.mode & 0o777), (0, 0o700));
+    let found = lookup(client, lost.id, &format!("#{}", site.directory)).unwrap();
+    assert!(list(client, open.id).is_empty());
     assert_eq!(found.id, site.directory);
     assert_eq!(lookup(client, site.directory, "file").unwrap().id, file);
     // A half that is not the first one has attributes of its own.
