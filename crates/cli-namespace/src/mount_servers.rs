@@ -122,6 +122,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     // Nobody reads what a mount prints.
     served.connection.remote().observe(Arc::new(|wait| tracing::warn!("{wait}")));
+    served.connection.client().cache_directories(wanted.believes.directories);
     let served = Arc::new(served);
     let (ends, watching) = keep_certificate(&served);
     let ran = mount_and_run(arguments, &wanted, &served, signals);

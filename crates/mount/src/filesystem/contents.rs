@@ -215,7 +215,7 @@ impl Filesystem {
         });
         match opened {
             Ok(inode) => reply.created(
-                &ttl.of(&inode),
+                &ttl.of(&*self.namespace, &inode),
                 &attributes(&Shown::file(inode)),
                 GENERATION,
                 self.new_handle(),
