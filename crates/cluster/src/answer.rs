@@ -51,13 +51,15 @@ impl Server {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
+        // Before the change begins: it may take a second, which snapshots do not wait for.
+        let mut recalled = Recalled::new(self, peers, sender);
+        recalled.recall(request)?;
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
         let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
         let (mut waits, mut obtaining) = (Waits::new(), Obtaining::new());
-        let mut recalled = Recalled::new(self, sender);
         loop {
             self.clear(peers, request)?;
-            recalled.recall(peers, request)?;
+            recalled.recall(request)?;
             match self.answer_once(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
@@ -476,6 +478,10 @@ impl Server {
                 Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
             }
             ServerRequest::Recall(id, session) => Ok(self.answer_recall(*id, *session)),
+            ServerRequest::EndRecall(id, session) => {
+                self.leases.release(*id, *session);
+                Ok(Response::Done(true))
+            }
             ServerRequest::DirectoryAt(name) => {
                 let found = self.tablet.directory_under(name.borrowed())?;
                 Ok(Response::Files(found.into_iter().collect()))

@@ -6,6 +6,9 @@
 //! gives the partition the file's time, and after other changes the server of the partition is asked
 //! again. Times and counts that other clients change are seen once the lease has ended.
 //!
+//! A server that dies may lose the time that a file gave its directory, and the client has shown it. So
+//! for [`MADE`] a directory has no time of change before that of a file that this client has made in it.
+//!
 //! A change that ends while servers are asked may be newer than their answers. Changes are counted, so
 //! such answers do not count as known.
 
@@ -25,6 +28,9 @@ use std::time::Duration;
 
 /// Directories that a client remembers.
 const REMEMBERED: usize = 1 << 14;
+
+/// Time after which servers have written the times of directories, as they do every 5 s.
+const MADE: Duration = Duration::from_secs(10);
 
 /// Directories that a client knows.
 #[derive(Default)]
@@ -50,6 +56,9 @@ struct Directory {
     changed: u64,
     /// The number of the last own change of it.
     last: u64,
+    /// The latest time of a file that this client has made in it, and how long that counts.
+    made_ns: i64,
+    made_until: Duration,
     parts: BTreeMap<ServerId, Part>,
 }
 
@@ -58,8 +67,6 @@ struct Directory {
 struct Part {
     /// The server's answer; none if the server has to be asked.
     answer: Option<Option<Inode>>,
-    /// The latest time of an own change there since the answer.
-    touched_ns: i64,
     /// The number of the last own change there whose effect is not known.
     changed: u64,
 }
@@ -78,16 +85,37 @@ struct Asking {
 
 impl Directory {
     /// Returns the answers of all servers; none if one has to be asked.
-    fn whole(&self, home: ServerId) -> Option<Inode> {
-        let answers = self.parts.iter().map(|(server, part)| {
-            let answer = part.answer.as_ref()?.as_ref();
-            Some((*server, answer.map(|inode| touched(inode, part.touched_ns))))
-        });
-        merged(home, answers.collect::<Option<BTreeMap<_, _>>>()?)
+    fn whole(&self, home: ServerId, now: Duration) -> Option<Inode> {
+        let answers = self.parts.iter().map(|(server, part)| Some((*server, part.answer.clone()?)));
+        Some(self.touched(merged(home, answers.collect::<Option<_>>()?)?, now))
+    }
+
+    /// Returns the inode with times of own changes that servers have not reported.
+    fn touched(&self, mut inode: Inode, now: Duration) -> Inode {
+        // Nobody can set the time of change, but others may have set the other times since.
+        if now < self.made_until && inode.ctime_ns < self.made_ns {
+            inode.mtime_ns = inode.mtime_ns.max(self.made_ns);
+            inode.ctime_ns = self.made_ns;
+        }
+        inode
+    }
+
+    /// Forgets all answers. Those that are under way may lack changes up to a number.
+    fn forget(&mut self, changed: u64) {
+        (self.changed, self.until) = (changed, Duration::ZERO);
+        self.parts.clear();
     }
 }
 
 impl Known {
+    /// Forgets everything if that is too much.
+    fn limit(&mut self) {
+        if self.directories.len().max(self.names.len()) >= REMEMBERED {
+            self.directories.clear();
+            self.names.clear();
+        }
+    }
+
     fn change(&mut self, id: FileId) -> Option<(u64, &mut Directory)> {
         self.changes += 1;
         let directory = self.directories.get_mut(&id)?;
@@ -98,7 +126,7 @@ impl Known {
     /// Has all servers be asked for a directory again.
     fn forget(&mut self, id: FileId) {
         if let Some((changed, directory)) = self.change(id) {
-            *directory = Directory { changed, last: changed, ..Directory::default() };
+            directory.forget(changed);
         }
     }
 
@@ -109,11 +137,12 @@ impl Known {
         }
     }
 
-    /// Notes that a server has given a directory this time.
-    fn touch(&mut self, id: FileId, server: ServerId, time_ns: i64) {
+    /// Notes that a server has made a file in a directory at this time.
+    fn touch(&mut self, id: FileId, server: ServerId, time_ns: i64, now: Duration) {
         if let Some((_, directory)) = self.change(id) {
+            directory.made_ns = directory.made_ns.max(time_ns);
+            directory.made_until = now + MADE;
             let part = directory.parts.entry(server).or_default();
-            part.touched_ns = part.touched_ns.max(time_ns);
             // A server that had no part of it has one by now.
             part.answer.take_if(|answer| answer.is_none());
         }
@@ -142,16 +171,12 @@ impl Directories {
         let changes = known.changes;
         let (mut answers, mut missing) = (BTreeMap::new(), Vec::new());
         if !known.longest.is_zero() {
-            if known.directories.len() >= REMEMBERED {
-                known.directories.clear();
-                known.names.clear();
-            }
+            known.limit();
             let directory = known.directories.entry(id).or_default();
             let is_over = directory.until <= now;
             if is_over && directory.parts.values().any(|part| part.answer.is_some()) {
                 // Answers that are under way may lack own changes.
-                let last = directory.last;
-                *directory = Directory { changed: last, last, ..Directory::default() };
+                directory.forget(directory.last);
             }
             for (server, part) in &directory.parts {
                 match &part.answer {
@@ -163,32 +188,30 @@ impl Directories {
         Asking { changes, missing, answers, until: None }
     }
 
-    /// Remembers new answers, and returns all of them with own changes since.
-    fn end(&self, id: FileId, asking: Asking) -> BTreeMap<ServerId, Option<Inode>> {
+    /// Remembers new answers, and returns what all answers say together; none if the home has no such
+    /// directory.
+    fn end(&self, id: FileId, home: ServerId, asking: Asking, now: Duration) -> Option<Inode> {
+        let all = asking.answers.iter().map(|(server, (answer, _))| (*server, answer.clone()));
+        let whole = merged(home, all.collect());
         let mut known = self.0.lock();
-        let directory = known.directories.get_mut(&id);
-        let directory = directory.filter(|directory| directory.changed <= asking.changes);
-        let Some(directory) = directory else {
-            let answers = asking.answers.into_iter();
-            return answers.map(|(server, (answer, _))| (server, answer)).collect();
-        };
-        directory.until = asking.until.unwrap_or(directory.until);
-        let mut all = BTreeMap::new();
-        for (server, (answer, is_new)) in asking.answers {
-            let part = directory.parts.entry(server).or_default();
-            if is_new && part.changed <= asking.changes {
-                part.answer = Some(answer.clone());
+        let Some(directory) = known.directories.get_mut(&id) else { return whole };
+        if directory.changed <= asking.changes {
+            directory.until = asking.until.unwrap_or(directory.until);
+            for (server, (answer, is_new)) in asking.answers {
+                let part = directory.parts.entry(server).or_default();
+                if is_new && part.changed <= asking.changes {
+                    part.answer = Some(answer);
+                }
             }
-            all.insert(server, answer.map(|inode| touched(&inode, part.touched_ns)));
         }
-        all
+        whole.map(|whole| directory.touched(whole, now))
     }
 
     /// Returns the attributes of a directory if they are remembered.
     fn remembered(&self, id: FileId, home: ServerId, now: Duration) -> Option<Inode> {
         let known = self.0.lock();
         let directory = known.directories.get(&id)?;
-        (now < directory.until).then(|| directory.whole(home))?
+        (now < directory.until).then(|| directory.whole(home, now))?
     }
 
     /// Returns how long a directory and its name may be remembered from now on.
@@ -259,8 +282,8 @@ impl Client {
         if !known.is_unsplit() {
             self.maps.lock().entry(id).or_default().merge(known);
         }
-        let answers = self.directories.end(id, asking);
-        merged(home, answers).ok_or(canopy_namespace::Error::from(Errno::NOENT).into())
+        let whole = self.directories.end(id, home, asking, now);
+        whole.ok_or(canopy_namespace::Error::from(Errno::NOENT).into())
     }
 
     /// Returns the home's part of a directory, with a lease if the client remembers it.
@@ -308,11 +331,12 @@ impl Client {
         if !self.directories.is_used() {
             return;
         }
+        let now = self.now();
         let mut known = self.directories.0.lock();
         match (change, outcome) {
             (Change::Create { name, new, .. }, Ok((response, server))) => match made(response) {
                 Some(inode) if new.mode & TYPE_MASK != file_type::DIRECTORY => {
-                    known.touch(name.directory, *server, inode.ctime_ns);
+                    known.touch(name.directory, *server, inode.ctime_ns, now);
                 }
                 _ => known.forget_part(name.directory, *server),
             },
@@ -332,9 +356,15 @@ impl Client {
                     known.forget(name.directory);
                 }
             }
+            (Change::SetAttributes { id, .. }, _) => {
+                known.forget(*id);
+                // Times that were set are those that count.
+                if let Some(directory) = known.directories.get_mut(id) {
+                    directory.made_until = Duration::ZERO;
+                }
+            }
             (
-                Change::SetAttributes { id, .. }
-                | Change::SetXattr { id, .. }
+                Change::SetXattr { id, .. }
                 | Change::RemoveXattr { id, .. }
                 | Change::TouchAccess(id),
                 _,
@@ -357,12 +387,6 @@ fn made(response: &Response) -> Option<&Inode> {
         }
         _ => None,
     }
-}
-
-/// Returns a directory's inode with the times of a change.
-fn touched(inode: &Inode, time_ns: i64) -> Inode {
-    let (mtime_ns, ctime_ns) = (inode.mtime_ns.max(time_ns), inode.ctime_ns.max(time_ns));
-    Inode { mtime_ns, ctime_ns, ..inode.clone() }
 }
 
 /// Puts the parts of all servers together; none if the home has none.

@@ -9,18 +9,21 @@
 //! **No client uses an old access half or an old name once a change of it was acknowledged**, as long as
 //! clocks run at the same speed within a tenth, and the home has one owner meanwhile:
 //!
-//! 1. A client uses a lease for nine tenths of its term, from before it asked for it. The change waits
-//!    for the whole term, from when it was granted. So the lease ends before the change begins.
-//! 2. A lease that is asked for after the recall is refused, for [`BLOCK`]. That is longer than a
-//!    change runs: one that is tried again recalls again.
+//! 1. A client uses a lease for four fifths of its term, from before it asked for it. The change waits
+//!    for the whole term, from when it was granted. So the lease ends before the change begins. A
+//!    kernel that caches what the client replies has a tenth of the term to take the reply.
+//! 2. A lease that is asked for after the recall is refused until the change has ended, or for [`BLOCK`]
+//!    if nobody says so. That is longer than a change runs: one that is tried again recalls again. A
+//!    home that has a part of the change refuses leases as long as it has it.
 //! 3. A client first looks a name up, and then asks the home for the lease. It does not remember a name
 //!    if that took [`TERM`] or longer. So a name that it has looked up before a change, with a lease
 //!    granted after that change, would need a block that ended within the term.
 //! 4. The session that changes something keeps its lease: its client forgets what it changes.
 //!
-//! Leases are in memory alone. A server that opens a table which has ever granted one has the first
-//! changes wait for a term ([`Server::recall`]). A rename that runs while the home gets another owner
-//! may be seen up to a term late by clients that look the directory up there.
+//! Leases are in memory alone. In the first term of a server that was started, changes wait for leases
+//! that its predecessor may have granted. The home of a directory whose name changes takes part in that
+//! change. If it gets another owner between the recall and that part, a client may use the old name for
+//! up to a term.
 //!
 //! Clocks decide only how old cached permissions and names can be. Servers check and execute each
 //! operation by their own records, whatever a client remembers: a stale name leads to the directory
@@ -33,12 +36,14 @@
 //! [`ServerRequest::Recall`]: crate::message::ServerRequest::Recall
 
 use crate::error::{Error, Result};
+use crate::intents::LockKey;
 use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_namespace::{EntryName, FileId, Inode, OwnedName, RenameMode, acl};
+use canopy_partition::ServerId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -47,7 +52,7 @@ use std::time::Duration;
 pub(crate) const TERM: Duration = Duration::from_secs(1);
 
 /// Time for which a client uses a lease.
-pub(crate) const USED: Duration = Duration::from_millis(900);
+pub(crate) const USED: Duration = Duration::from_millis(800);
 
 /// Time after a recall in which no leases are granted: longer than a change waits for others.
 const BLOCK: Duration = Duration::from_secs(12);
@@ -58,7 +63,14 @@ const SESSIONS: usize = 1 << 12;
 
 /// Leases that a server has granted.
 #[derive(Default)]
-pub(crate) struct Leases(Mutex<HashMap<FileId, Leased>>);
+pub(crate) struct Leases(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    directories: HashMap<FileId, Leased>,
+    /// The end of the last lease that another owner of the table may have granted.
+    former: Duration,
+}
 
 /// Leases of one directory.
 #[derive(Default)]
@@ -83,7 +95,8 @@ impl Leased {
 impl Leases {
     /// Grants a lease, unless somebody else changes the directory or there are too many leases.
     fn grant(&self, id: FileId, session: SessionId, now: Duration) -> bool {
-        let mut all = self.0.lock();
+        let mut state = self.0.lock();
+        let all = &mut state.directories;
         if all.len() >= DIRECTORIES && !all.contains_key(&id) {
             all.values_mut().for_each(|leased| leased.expire(now));
             all.retain(|_, leased| !leased.is_over());
@@ -103,61 +116,75 @@ impl Leases {
 
     /// Has no other session get a lease for some time. Returns the end of the last lease of another one.
     fn recall(&self, id: FileId, session: SessionId, now: Duration) -> Duration {
-        let mut all = self.0.lock();
-        let leased = all.entry(id).or_default();
+        let mut state = self.0.lock();
+        let former = state.former;
+        let leased = state.directories.entry(id).or_default();
         leased.expire(now);
         leased.recalls.push((session, now + BLOCK));
         let others = leased.granted.iter().filter(|(other, _)| **other != session);
-        others.map(|(_, end)| *end).max().unwrap_or(now)
+        others.map(|(_, end)| *end).fold(former.max(now), Duration::max)
+    }
+
+    /// Has changes wait for leases that another owner of the table may have granted up to now.
+    pub(crate) fn succeed(&self, now: Duration) {
+        self.0.lock().former = now + TERM;
     }
 
     /// Lets sessions have leases again after a change of one.
-    fn release(&self, id: FileId, session: SessionId) {
-        if let Some(leased) = self.0.lock().get_mut(&id) {
+    pub(crate) fn release(&self, id: FileId, session: SessionId) {
+        if let Some(leased) = self.0.lock().directories.get_mut(&id) {
             let last = leased.recalls.iter().rposition(|(by, _)| *by == session);
             last.map(|last| leased.recalls.remove(last));
         }
     }
 }
 
-/// Leases that a change has recalled. Those of directories whose home is here can be granted again once
-/// this is dropped.
+/// Leases that a change has recalled. They can be granted again once this is dropped: then the change
+/// has ended, or the homes have parts of it.
 pub(crate) struct Recalled<'a> {
     server: &'a Server,
+    peers: &'a dyn Peers,
     sender: Sender<'a>,
     /// The moment of the last recall.
     at: Option<Duration>,
-    /// Directories whose home is here.
-    own: Vec<FileId>,
+    /// Directories, with their homes.
+    directories: Vec<(FileId, ServerId)>,
 }
 
 impl Drop for Recalled<'_> {
     fn drop(&mut self) {
-        self.own.iter().for_each(|id| self.server.leases.release(*id, self.sender.session));
+        let session = self.sender.session;
+        for (id, home) in &self.directories {
+            if *home == self.server.id {
+                self.server.leases.release(*id, session);
+                continue;
+            }
+            let end = Request::OfServer(ServerRequest::EndRecall(*id, session));
+            // If this fails, it ends by itself.
+            let _ = self.peers.ask_briefly(*home, Sender::SERVER, &end);
+        }
     }
 }
 
 impl<'a> Recalled<'a> {
-    pub(crate) fn new(server: &'a Server, sender: Sender<'a>) -> Self {
-        Recalled { server, sender, at: None, own: Vec::new() }
+    pub(crate) fn new(server: &'a Server, peers: &'a dyn Peers, sender: Sender<'a>) -> Self {
+        Recalled { server, peers, sender, at: None, directories: Vec::new() }
     }
 
     /// Recalls the leases of directories whose access half or name a request changes, and waits until
     /// they have ended. To be called before each try: a change that runs for long recalls them again.
-    pub(crate) fn recall(&mut self, peers: &dyn Peers, request: &Request<'_>) -> Result<()> {
+    pub(crate) fn recall(&mut self, request: &Request<'_>) -> Result<()> {
         let Request::Execute(Operation::Change(change)) = request else { return Ok(()) };
-        let (server, session) = (self.server, self.sender.session);
+        let Recalled { server, peers, sender: Sender { session, caller, .. }, .. } = *self;
         if self.at.is_some_and(|at| server.now().saturating_sub(at) < TERM) {
             return Ok(());
         }
         let mut end = None;
-        for id in server.changed_directories(peers, self.sender.caller, change)? {
+        for id in server.changed_directories(peers, caller, change)? {
             let home = server.layout.home(id)?;
+            self.directories.push((id, home));
             let ends = match home == server.id {
-                true => {
-                    self.own.push(id);
-                    server.leases.recall(id, session, server.now())
-                }
+                true => server.leases.recall(id, session, server.now()),
                 false => {
                     let recall = ServerRequest::Recall(id, session);
                     let left = peers.ask(home, Sender::SERVER, &Request::OfServer(recall))?;
@@ -184,14 +211,22 @@ impl Server {
     pub(crate) fn lease_part(&self, session: SessionId, id: FileId) -> Result<Response> {
         let is_home = self.layout.home(id)? == self.id;
         // First, so that a change that begins now waits for the lease.
-        let is_granted =
-            is_home && session != SessionId(0) && self.leases.grant(id, session, self.now());
+        let is_granted = is_home
+            && session != SessionId(0)
+            && self.leases.grant(id, session, self.now())
+            && !self.is_under_change(id);
         match self.part(id)? {
             Response::Part(inode, partitions) => {
                 Ok(Response::LeasedPart(inode, partitions, is_granted))
             }
             _ => Err(Error::Unfit),
         }
+    }
+
+    /// Returns whether a change of several servers has a part here of a directory.
+    fn is_under_change(&self, id: FileId) -> bool {
+        let state = self.state.read();
+        state.is_closed(id) || state.intents.holder(&[LockKey::File(id)]).is_some()
     }
 
     /// Answers another server that changes the name of a directory: returns the time in milliseconds

@@ -188,6 +188,8 @@ pub enum ServerRequest<'a> {
     /// To the home of a directory: a session changes its name. Nobody else gets a lease for some time.
     /// Returns the time in milliseconds until leases of others have ended.
     Recall(FileId, SessionId),
+    /// To the home of a directory: the change of its name has ended.
+    EndRecall(FileId, SessionId),
     /// Returns the directory that a name stands for, if it does.
     DirectoryAt(OwnedName),
 }

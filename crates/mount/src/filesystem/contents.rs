@@ -213,6 +213,9 @@ impl Filesystem {
             self.modes.open(inode.id, || None);
             opened.map(|()| inode)
         });
+        if let (Some(_), Ok(inode)) = (self.believes, &opened) {
+            self.created.note(request.pid(), inode.clone());
+        }
         match opened {
             Ok(inode) => reply.created(
                 &ttl.of(&*self.namespace, &inode),
