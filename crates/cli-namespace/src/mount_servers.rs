@@ -97,6 +97,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     // Nobody reads what a mount prints.
     served.connection.remote().observe(Arc::new(|wait| tracing::warn!("{wait}")));
+    served.connection.client().cache_directories(wanted.believes.directories);
     let served = Arc::new(served);
     // Certificates are renewed on disk.
     let warnings = {

@@ -68,12 +68,7 @@ fn full_path(directory: &Path) -> std::io::Result<PathBuf> {
 /// Has the mount of a namespace on several servers send what it could not send before. That can take
 /// as long as servers may take to come back.
 fn send_written(directory: &Path) -> anyhow::Result<()> {
-    // For root, the kernel need not ask servers for the attributes of the root first.
-    let name = match rustix::process::geteuid().is_root() {
-        true => canopy_mount::FLUSH,
-        false => canopy_mount::SEND,
-    };
-    match place::ask(directory, name) {
+    match place::ask(directory, canopy_mount::SEND) {
         // Nobody answers, or another user has mounted it: it has to be unmounted all the same.
         Err(error) if place::is_killed(error) => Ok(()),
         Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) | Ok(_) => Ok(()),

@@ -436,8 +436,9 @@ pub fn mounted(place: &Path) -> anyhow::Result<Option<Mount>> {
 
 /// Returns whether there is still a process that answers for a mount.
 pub fn is_answered(mount: &Mount) -> bool {
-    // Attributes could be those that the kernel remembers.
-    !rustix::fs::statfs(OsStr::from_bytes(&mount.point)).is_err_and(place::is_killed)
+    // Unlike others, this attribute needs no server, and the kernel does not remember it.
+    let point = Path::new(OsStr::from_bytes(&mount.point));
+    !place::ask(point, canopy_fuse::attributes::PROCESS).is_err_and(place::is_killed)
 }
 
 /// Returns whether root has mounted a namespace, or its owner: that of its directory, or who asks if

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
 use crate::intents::Waits;
+use crate::leases::Recalled;
 use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::quotas::Obtaining;
@@ -50,11 +51,15 @@ impl Server {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
+        // Before the change begins: it may take a second, which snapshots do not wait for.
+        let mut recalled = Recalled::new(self, peers, sender);
+        recalled.recall(request)?;
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
         let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
         let (mut waits, mut obtaining) = (Waits::new(), Obtaining::new());
         loop {
             self.clear(peers, request)?;
+            recalled.recall(request)?;
             match self.answer_once(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
@@ -105,6 +110,7 @@ impl Server {
             Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
+            Request::LeasePart(id) => self.lease_part(session, *id),
             Request::NameOf(id) => self.name_of(caller, *id),
             Request::Search(part) => self.search(peers, caller, part),
             Request::Arrivals(since) => Ok(self.arrivals(*since)),
@@ -380,7 +386,7 @@ impl Server {
         }
     }
 
-    fn part(&self, id: FileId) -> Result<Response> {
+    pub(crate) fn part(&self, id: FileId) -> Result<Response> {
         let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
         // A crash must not take back times that somebody has read.
@@ -470,6 +476,15 @@ impl Server {
             ServerRequest::Share(step) => self.answer_share(step).map(Response::Share),
             ServerRequest::SnapshotTables(number) => {
                 Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
+            }
+            ServerRequest::Recall(id, session) => Ok(self.answer_recall(*id, *session)),
+            ServerRequest::EndRecall(id, session) => {
+                self.leases.release(*id, *session);
+                Ok(Response::Done(true))
+            }
+            ServerRequest::DirectoryAt(name) => {
+                let found = self.tablet.directory_under(name.borrowed())?;
+                Ok(Response::Files(found.into_iter().collect()))
             }
         }
     }

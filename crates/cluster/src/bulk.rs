@@ -99,7 +99,11 @@ impl Client {
                 self.learn(&mut self.maps.lock(), sent.directory, partitions);
             }
             Err(error) if error.is_passing() => {}
-            answer => return answer,
+            answer => {
+                let outcome = answer.map(|response| (response, sent.server));
+                self.note_outcome(&sent.request, &outcome);
+                return outcome.map(|(response, _)| response);
+            }
         }
         let sender = sent.numbered.sender;
         Ok(self.at_server_by(sender, sent.directory, sent.hash, &sent.request)?.0)

@@ -1,6 +1,7 @@
 //! A client: it finds the servers of operations, and puts together answers of several.
 
 use crate::contents::Operations;
+use crate::directories::Directories;
 use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
@@ -8,7 +9,7 @@ use crate::layout::KnownDirectory;
 use crate::locks::ClientLocks;
 use crate::message::{Partitions, Request, Response, Sender, SessionId};
 use crate::pace::{Pace, system_pace};
-use crate::peers::Peers;
+use crate::peers::{Asked, Peers};
 use crate::slots::{Slot, Slots};
 use crate::snapshots::Pasts;
 use canopy_model::Credentials;
@@ -40,6 +41,9 @@ const GONE_MAX: u32 = 1 << 10;
 /// Time for which a request is sent again if nobody answers it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time for which a request is sent again that has to fail soon.
+const SOON: Duration = Duration::from_secs(1);
+
 /// Pauses between two tries: the first one, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
@@ -60,6 +64,7 @@ pub struct Client {
     pub(crate) slots: Slots,
     pub(crate) held: Held,
     pub(crate) locks: ClientLocks,
+    pub(crate) directories: Directories,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
     pace: Arc<dyn Pace>,
@@ -87,6 +92,7 @@ impl Client {
             slots: Slots::new(),
             held: Held::default(),
             locks: ClientLocks::default(),
+            directories: Directories::default(),
             patience: PATIENCE,
             pace: system_pace(),
             peers,
@@ -139,10 +145,10 @@ impl Client {
     /// Ends the client's session at all servers. A server that does not answer ends it later.
     pub fn end(&self) {
         let sender = self.reader(Caller::Trusted);
-        for server in self.servers() {
-            // Silent sessions end by themselves.
-            let _ = self.peers.ask(server, sender, &Request::EndSession);
-        }
+        let request = &Request::EndSession;
+        let asked = self.servers().map(|server| Asked { server, sender, request });
+        // Silent sessions end by themselves.
+        let _ = self.peers.ask_all(&Vec::from_iter(asked));
     }
 
     /// Returns the number of requests that a server could not execute, since it does not hold the
@@ -171,6 +177,12 @@ impl Client {
                 self.make_held(caller, operation, change)
             }
             Operation::Read(Moment::Now, Read::List(page)) => self.list(caller, *page),
+            // Callers who are trusted need no check, and only directories are known so.
+            Operation::Read(Moment::Now, Read::Inode(id))
+                if caller.user().is_none() && self.directories.has(*id) =>
+            {
+                self.directory(caller, *id).map(Reply::Inode)
+            }
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
@@ -248,7 +260,9 @@ impl Client {
                 return Err(canopy_namespace::Error::from(Errno::IO).into());
             }
         };
-        self.remember(inode.id, directory, hash);
+        if !inode.is_directory() {
+            self.remember(inode.id, directory, hash);
+        }
         let is_new = matches!(operation, Operation::Change(Change::Create { .. }));
         let inode = if is_new { inode } else { self.whole(caller, inode)? };
         Ok(Reply::Inode(inode))
@@ -297,6 +311,18 @@ impl Client {
 
     /// Like `at_server`, with a number that the request has already.
     pub(crate) fn at_server_by(
+        &self,
+        sender: Sender<'_>,
+        directory: FileId,
+        hash: u64,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
+        let outcome = self.find_server(sender, directory, hash, request);
+        self.note_outcome(request, &outcome);
+        outcome
+    }
+
+    fn find_server(
         &self,
         sender: Sender<'_>,
         directory: FileId,
@@ -383,18 +409,21 @@ impl Client {
         id: FileId,
         request: &Request<'_>,
     ) -> Result<(Response, ServerId)> {
-        let home = self.home(id)?;
+        let outcome = self.find_file(caller, id, request);
+        self.note_outcome(request, &outcome);
+        outcome
+    }
+
+    fn find_file(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
+        let likely = self.likely_servers(id)?;
         let numbered = self.number(caller, request);
         let sender = numbered.sender;
-        let name = self.names.lock().get(&id).copied();
-        let seen = match name {
-            Some((directory, hash)) => {
-                let home = self.home(directory)?;
-                Some(self.find(home, directory, hash).1)
-            }
-            None => None,
-        };
-        for server in seen.into_iter().chain([home]) {
+        for server in likely {
             match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { .. }) => {}
                 reply => return Ok((reply?, server)),
@@ -422,6 +451,47 @@ impl Client {
             }
             before = Some(changes);
         }
+    }
+
+    /// Like `of_id`, for a request that changes nothing. Fails soon if a server does not answer.
+    pub(crate) fn of_id_soon(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let since = self.pace.now();
+        loop {
+            let mut failed = None;
+            for server in self.likely_servers(id)? {
+                match self.ask_briefly(caller, server, request) {
+                    Err(Error::Elsewhere { .. }) => {}
+                    Err(error) if error.is_passing() => failed = Some(error),
+                    reply => return reply,
+                }
+            }
+            match failed {
+                // It is on a server that others know.
+                None => return self.of_id(caller, id, request),
+                Some(error) if self.pace.now().saturating_sub(since) >= SOON => return Err(error),
+                Some(_) => self.pace.pause(PAUSE_MAX),
+            }
+        }
+    }
+
+    /// Returns the server where a file was last seen, and that of its id's block.
+    fn likely_servers(&self, id: FileId) -> Result<impl Iterator<Item = ServerId>> {
+        let home = self.home(id)?;
+        let name = self.names.lock().get(&id).copied();
+        let seen = match name {
+            Some((directory, hash)) => {
+                let home = self.home(directory)?;
+                Some(self.find(home, directory, hash).1)
+            }
+            None => None,
+        };
+        let home = Some(home).filter(|home| seen != Some(*home));
+        Ok(seen.into_iter().chain(home))
     }
 
     /// Asks a server, and again while nobody answers. A change keeps its number, so it is executed
@@ -544,6 +614,11 @@ impl Client {
         Sender { caller, session: self.session, number: 0 }
     }
 
+    /// Returns the time since some moment.
+    pub(crate) fn now(&self) -> Duration {
+        self.pace.now()
+    }
+
     /// Returns the number of logical servers that are known.
     pub(crate) fn server_count(&self) -> u32 {
         match self.is_past {
@@ -566,51 +641,6 @@ impl Client {
 
     fn servers(&self) -> impl Iterator<Item = ServerId> {
         (0..self.server_count()).map(ServerId)
-    }
-
-    /// Returns the inode of a file; of a directory, what its partitions say together.
-    pub(crate) fn whole(&self, caller: Caller<'_>, inode: Inode) -> Result<Inode> {
-        if !inode.is_directory() {
-            return Ok(inode);
-        }
-        let id = inode.id;
-        let home = self.home(id)?;
-        let (whole, partitions) = self.part(caller, home, id)?;
-        let mut whole = whole.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
-        whole.flags &= !flag::ACCESS_HALF;
-        // Each partition knows its own splits, so asking goes on until no new one is found.
-        let (mut known, mut asked) = (KnownDirectory::default(), BTreeSet::from([home]));
-        known.learn(partitions);
-        let unasked = |known: &KnownDirectory, asked: &BTreeSet<ServerId>| {
-            known.servers(home).find(|server| !asked.contains(server))
-        };
-        while let Some(server) = unasked(&known, &asked) {
-            asked.insert(server);
-            let (part, partitions) = self.part(caller, server, id)?;
-            known.learn(partitions);
-            let Some(part) = part else { continue };
-            whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
-            whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
-            whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
-            whole.atime_ns = whole.atime_ns.max(part.atime_ns);
-        }
-        if !known.is_unsplit() {
-            self.maps.lock().insert(id, known);
-        }
-        Ok(whole)
-    }
-
-    /// Returns a server's part of a directory.
-    fn part(
-        &self,
-        caller: Caller<'_>,
-        server: ServerId,
-        id: FileId,
-    ) -> Result<(Option<Inode>, Partitions)> {
-        match self.ask(server, self.reader(caller), &Request::Part(id))? {
-            Response::Part(inode, partitions) => Ok((inode, partitions)),
-            _ => Err(Error::Unfit),
-        }
     }
 
     /// Returns entries behind a cookie: as many as are asked for, unless there are fewer. They may be of
@@ -752,5 +782,9 @@ impl Operations for Client {
 
     fn check_locks(&self, id: FileId) -> canopy_namespace::Result<()> {
         Ok(Client::check_locks(self, id)?)
+    }
+
+    fn cached_for(&self, id: FileId) -> Option<Duration> {
+        Some(Client::cached_for(self, id))
     }
 }

@@ -205,6 +205,7 @@ fn named(request: &Request<'_>) -> Vec<Place> {
         Request::Execute(operation) => named_by(operation),
         Request::List(page) => vec![page.directory],
         Request::Part(id) | Request::NameOf(id) | Request::Split(id, _) => vec![*id],
+        Request::LeasePart(id) => vec![*id],
         Request::Hold(hold, _) => named_by_hold(hold),
         Request::Reclaim(ids, _) => ids.clone(),
         Request::Lock(request) => vec![request.id],
@@ -306,7 +307,9 @@ fn given(request: &Request<'_>, response: &Response) -> Vec<Place> {
         Response::Reply(reply) | Response::Held(reply, _) => given_by(reply),
         Response::Listed(entries, _) => entries.iter().filter_map(|entry| shown(&entry)).collect(),
         Response::Found(found, ..) => found.iter().map(|found| found.inode.id).collect(),
-        Response::Part(inode, _) => inode.iter().map(|inode| inode.id).collect(),
+        Response::Part(inode, _) | Response::LeasedPart(inode, ..) => {
+            inode.iter().map(|inode| inode.id).collect()
+        }
         _ => Vec::new(),
     };
     ids.into_iter().map(|id| (moment, id)).collect()

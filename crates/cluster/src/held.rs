@@ -104,6 +104,13 @@ impl Held {
         *state.lives.entry(server).or_insert(life) != life
     }
 
+    /// Counts one more hold of a file that is held. Returns whether it is.
+    fn hold_again(&self, id: FileId) -> bool {
+        let mut state = self.0.lock();
+        let file = state.files.get_mut(&id);
+        file.map(|file| file.count += 1).is_some()
+    }
+
     /// Takes holds back.
     fn uncount(&self, id: FileId, times: u64) {
         let mut state = self.0.lock();
@@ -189,23 +196,42 @@ impl Client {
     fn hold_name(&self, caller: Caller<'_>, name: EntryName<'_>) -> Result<Inode> {
         let hash = name.hash();
         loop {
+            let since = self.now();
             let pending = self.held.begin();
             let request = Request::Hold(Hold::Name(name), pending.ticket);
             let (response, server) = self.at_server(caller, name.directory, hash, &request)?;
             let Response::Held(Reply::Inode(inode), life) = response else {
                 return Err(Error::Unfit);
             };
-            self.remember(inode.id, name.directory, hash);
+            if !inode.is_directory() {
+                self.remember(inode.id, name.directory, hash);
+            }
             if !inode.has(APART) {
                 self.count(caller, inode.id, server, life);
                 return Ok(inode);
             }
-            match self.hold_file(caller, inode.id, &pending) {
+            match self.hold_apart(caller, inode, &pending) {
                 // It has gone, or another file has the name.
                 Err(error) if error.is_missing() => {}
-                held => return held.and_then(|()| self.whole(caller, inode)),
+                Ok(inode) => {
+                    if inode.is_directory() {
+                        self.note_name(inode.id, name, since);
+                    }
+                    return Ok(inode);
+                }
+                failed => return failed,
             }
         }
+    }
+
+    /// Holds a file whose inode lies apart from its name, and returns it. A directory that is held does
+    /// not have to be held at its home again.
+    fn hold_apart(&self, caller: Caller<'_>, inode: Inode, pending: &Pending<'_>) -> Result<Inode> {
+        let id = inode.id;
+        if !inode.is_directory() || !self.held.hold_again(id) {
+            self.hold_file(caller, id, pending)?;
+        }
+        self.whole(caller, inode).inspect_err(|_| self.held.uncount(id, 1))
     }
 
     fn hold_file(&self, caller: Caller<'_>, id: FileId, pending: &Pending<'_>) -> Result<()> {

@@ -138,6 +138,12 @@ impl KnownDirectory {
         partitions.histories.into_iter().for_each(|history| self.map.learn(history));
     }
 
+    /// Adds what another one has.
+    pub(crate) fn merge(&mut self, other: KnownDirectory) {
+        self.placement = self.placement.or(other.placement);
+        self.map.merge(&other.map);
+    }
+
     /// Returns the partition that has a hash, and its server, as far as they are known. `home` is the
     /// server of partition 0.
     pub(crate) fn find(&self, home: ServerId, hash: u64) -> (PartitionId, ServerId) {

@@ -12,6 +12,7 @@
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | files that stay without a name | `holds` (server), `held` (client) |
 //! | locks of programs: flock, fcntl | `locks` |
+//! | leases of directories for clients; what clients remember of them | `leases`; `directories` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
@@ -56,6 +57,7 @@ mod client;
 mod connection;
 pub mod contents;
 mod cuts;
+mod directories;
 mod envelope;
 mod error;
 mod everywhere;
@@ -68,6 +70,7 @@ mod held;
 mod holds;
 mod intents;
 mod layout;
+mod leases;
 mod locks;
 mod making;
 pub mod membership;

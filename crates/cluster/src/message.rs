@@ -109,6 +109,9 @@ pub enum Request<'a> {
     Lock(LockRequest),
     /// Returns the session's waiting locks whose turn it is. Waits for one up to a second.
     AwaitLocks,
+    /// Like `Part`, to the home of a directory, for a session that remembers the reply while it has a
+    /// lease.
+    LeasePart(FileId),
 }
 
 /// A request to a server as a snapshot has it. See [`Request`].
@@ -182,6 +185,13 @@ pub enum ServerRequest<'a> {
     Share(ShareStep),
     /// To server 0: returns the checkpoints of a snapshot.
     SnapshotTables(u64),
+    /// To the home of a directory: a session changes its name. Nobody else gets a lease for some time.
+    /// Returns the time in milliseconds until leases of others have ended.
+    Recall(FileId, SessionId),
+    /// To the home of a directory: the change of its name has ended.
+    EndRecall(FileId, SessionId),
+    /// Returns the directory that a name stands for, if it does.
+    DirectoryAt(OwnedName),
 }
 
 /// A message about an intent.
@@ -352,6 +362,8 @@ pub enum Response {
     Lock(LockReply),
     /// Files and owners of locks that may be set now.
     Turns(Vec<(FileId, LockOwner)>),
+    /// The home's part of a directory, its partitions, and whether the session has a lease.
+    LeasedPart(Option<Inode>, Partitions, bool),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.

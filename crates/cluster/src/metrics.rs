@@ -211,7 +211,7 @@ fn kind_of(request: &Request<'_>) -> usize {
     let kind = match request {
         Request::Execute(operation) => kind_of_operation(operation),
         Request::List(_) => "list",
-        Request::Part(_) => "stat",
+        Request::Part(_) | Request::LeasePart(_) => "stat",
         Request::NameOf(_) | Request::HomeOf(_) => "lookup",
         Request::Hold(..) => "hold",
         Request::Reclaim(..) | Request::Renew(_) | Request::EndSession => "session",

@@ -4,7 +4,8 @@ use crate::contents::ClusterNamespace;
 use canopy_namespace::operation::{
     Administration, Caller, Capacity, FileLocks, Moment, Operation, Plan, Query, State,
 };
-use canopy_namespace::{Entry, Error, Execute, Found, Listing, Pace, Reply, Result};
+use canopy_namespace::{Entry, Error, Execute, FileId, Found, Listing, Pace, Reply, Result};
+use std::time::Duration;
 
 /// Units of the space that storage is shown to have, and how many there are: 1 PiB, as nobody knows.
 const UNIT_BYTES: u64 = 4096;
@@ -48,6 +49,10 @@ impl Execute for ClusterNamespace {
 
     fn locks(&self) -> Option<&dyn FileLocks> {
         self.has_locks().then_some(self as &dyn FileLocks)
+    }
+
+    fn cached_for(&self, id: FileId) -> Option<Duration> {
+        self.directory_cached_for(id)
     }
 
     fn list_entries(

@@ -202,7 +202,7 @@ impl Process {
     /// Fails as the tables do.
     pub fn open_all(&self) -> Result<()> {
         for server in self.layout.servers() {
-            self.open(server)?;
+            self.open(server, false)?;
         }
         for server in self.running() {
             self.recover(server)?;
@@ -218,13 +218,14 @@ impl Process {
     ///
     /// Fails as the table does.
     pub fn start(&self, server: ServerId) -> Result<()> {
-        self.open(server)?;
+        self.open(server, true)?;
         self.tasks.add(Task::Recover(server));
         self.tasks.add(Task::EndSnapshots(server));
         Ok(())
     }
 
-    fn open(&self, id: ServerId) -> Result<()> {
+    /// Opens a server's table. Another process may have had it until now.
+    fn open(&self, id: ServerId, succeeds: bool) -> Result<()> {
         if self.servers.read().contains_key(&id) {
             return Ok(());
         }
@@ -232,6 +233,9 @@ impl Process {
         let server = Arc::new(self.server_with(id, table)?);
         if server.tablet.is_new()? {
             adopt_ended(&server.tablet, self)?;
+        }
+        if succeeds {
+            server.leases.succeed(server.now());
         }
         self.servers.write().insert(id, server.clone());
         self.care.begin(id, server.tablet.table());

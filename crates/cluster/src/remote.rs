@@ -25,6 +25,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Time in which a process says where servers run.
 const ROUTE_TIME: Duration = Duration::from_secs(2);
 
+/// Time without an answer after which the client asks whether another process runs the server. Each
+/// further time is twice as long.
+const LOOK_AFTER: Duration = Duration::from_millis(1500);
+
 /// Time for an answer that is asked for again soon.
 const BRIEF: Duration = Duration::from_secs(2);
 
@@ -64,7 +68,8 @@ pub struct Remote {
     patience: Patience,
     route: RwLock<Arc<Route>>,
     /// Held by whoever asks for the route.
-    asking: Mutex<()>,
+    /// The end of the last question to all processes. Locked while they are asked.
+    asking: Mutex<Option<Instant>>,
     /// Requests that were sent so far.
     sent: AtomicU64,
     /// Addresses that the user gave.
@@ -134,7 +139,7 @@ impl Remote {
             connections: Connections::new(security).map_err(io)?,
             patience,
             route: RwLock::new(Arc::new(route)),
-            asking: Mutex::new(()),
+            asking: Mutex::default(),
             sent: AtomicU64::new(0),
             seeds: seeds.to_vec(),
             elsewhere: OnceLock::new(),
@@ -189,10 +194,25 @@ impl Remote {
     /// Asks the processes that are known where servers run.
     fn refresh(&self) -> std::result::Result<(), Failed> {
         let before = self.route().version;
-        let _asking = self.asking.lock();
+        let mut asking = self.asking.lock();
         if self.route().version > before {
             return Ok(());
         }
+        let asked = self.ask_everybody(before);
+        *asking = Some(Instant::now());
+        asked
+    }
+
+    /// Asks where servers run, unless another thread does so or has done so just now.
+    fn refresh_if_due(&self) {
+        let Some(mut asking) = self.asking.try_lock() else { return };
+        if asking.is_none_or(|last| last.elapsed() >= LOOK_AFTER) {
+            let _ = self.ask_everybody(self.route().version);
+            *asking = Some(Instant::now());
+        }
+    }
+
+    fn ask_everybody(&self, before: u64) -> std::result::Result<(), Failed> {
         let known = self.route();
         let processes = known.processes.iter().filter_map(|address| address.parse().ok());
         let mut asked = BTreeSet::new();
@@ -275,7 +295,17 @@ impl Remote {
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
         let pending = self.connections.to(&address).start(body, terms);
-        match pending.wait_with(waiting.left(), &mut || waiting.notice(known, "")) {
+        // A process that stands still takes no more requests, and another one may run the server.
+        let mut pause = LOOK_AFTER;
+        let first = pause.min(waiting.left());
+        let mut look = || {
+            waiting.notice(known, "");
+            self.refresh_if_due();
+            pause *= 2;
+            let moved = self.route().address(server) != known;
+            (!moved).then(|| pause.min(waiting.left()))
+        };
+        match pending.wait_with(first, &mut look) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
                 answer => Outcome::Is(self.learn_marks(request, answer)),

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::growth::Growth;
 use crate::intents::{Intents, LockKey};
 use crate::layout::{KnownDirectory, Layout};
+use crate::leases::Leases;
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
 use crate::metrics::Metrics;
@@ -48,6 +49,8 @@ pub(crate) struct Server {
     attributes: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
+    /// Leases of directories, for clients.
+    pub(crate) leases: Leases,
     /// Holds of files that are on their way here.
     pub(crate) arrived_holds: ArrivedHolds,
     /// Directories that are being made.
@@ -164,6 +167,7 @@ impl Server {
             metrics,
             attributes: Mutex::new(()),
             sessions,
+            leases: Leases::default(),
             arrived_holds: ArrivedHolds::default(),
             making,
             quotas,

@@ -10,8 +10,9 @@ pub const ERROR: &str = "user.canopy.error";
 pub const PLAN: &str = "user.canopy.plan";
 
 /// The number of the process that answers for the mount, so that others can wait for its end. For
-/// root and for the user who mounted it.
-pub const PROCESS: &str = "user.canopy.process";
+/// root and for the user who mounted it. The kernel checks no permissions for attributes of the
+/// `system` kind, so it does not ask for those of the directory first: servers may not answer.
+pub const PROCESS: &str = "system.canopy.process";
 
 /// Returns the value of [`PROCESS`] to root and to the user who mounted it.
 pub fn process(id: INodeNo, name: &[u8], uid: u32) -> Option<Vec<u8>> {

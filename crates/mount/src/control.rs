@@ -19,8 +19,9 @@ pub const CHECK: &str = "trusted.canopy.check";
 pub const FLUSH: &str = "trusted.canopy.flush";
 
 /// Nothing. Reading it sends all that was written to the servers of the namespace, if it has some. For
-/// root and for whoever mounted it.
-pub const SEND: &str = "user.canopy.send";
+/// root and for the user who mounted it. The kernel checks no permissions for it, so servers are asked
+/// only if something waits for them.
+pub const SEND: &str = "system.canopy.send";
 
 /// The snapshots, a JSON object on a line for each, with what it takes on the disk. `create NAME`
 /// and `delete NAME` change which there are. For root and for whoever mounted it.

@@ -7,10 +7,11 @@ mod directories;
 mod locks;
 mod names;
 
-use crate::convert::{errno, set_time};
+use crate::convert::{attributes, errno, set_time};
+use crate::created::Created;
 use crate::handles::{Directories, Modes};
 use crate::locks::Locks;
-use crate::node::Node;
+use crate::node::{Node, Shown};
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
 use crate::ttl::Believes;
@@ -62,6 +63,8 @@ pub(crate) struct Filesystem {
     is_read_only: bool,
     /// How long the kernel may believe something, if others change the namespace, too.
     believes: Option<Believes>,
+    /// Files that were just made, where others change the namespace, too.
+    created: Arc<Created>,
     /// Whether operations name the user behind them.
     names_users: bool,
     /// The kernel's root: that of the namespace, or of a snapshot.
@@ -115,6 +118,7 @@ impl Filesystem {
             passes_through: options.passes_through,
             is_read_only: options.is_read_only,
             believes: options.believes,
+            created: Arc::default(),
             names_users: options.names_users,
             root,
         })
@@ -202,8 +206,16 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.reply_attributes(self.node(id), reply);
+    fn getattr(&self, request: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let node = self.node(id);
+        let created = match node {
+            Node::File(id) => self.created.take(request.pid(), id),
+            Node::Query(_) | Node::Snapshot(_) => None,
+        };
+        match created {
+            Some(inode) => reply.attr(&Duration::ZERO, &attributes(&Shown::file(inode))),
+            None => self.reply_attributes(node, reply),
+        }
     }
 
     fn setattr(

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | a request of the kernel | `filesystem.rs`, one function each |
 //! | its effect | `filesystem/`: `names.rs`, `contents.rs`, `directories.rs`, `attributes.rs` |
-//! | how long the kernel may cache replies | `ttl` |
+//! | how long the kernel may cache replies | `ttl`; files that were just made: `created` |
 //! | users whom servers check | `behalf` |
 //! | the meaning of inode numbers | `node` |
 //! | query directories | `queries`, `duplicates`; results: `canopy_fuse`; refused queries: `refusals` |
@@ -21,6 +21,7 @@ mod behalf;
 mod caller;
 mod control;
 mod convert;
+mod created;
 mod duplicates;
 mod explain;
 mod filesystem;

@@ -1,6 +1,6 @@
 //! How long the kernel may cache replies.
 
-use canopy_namespace::Inode;
+use canopy_namespace::{Execute, Inode};
 use std::time::Duration;
 
 /// How long the kernel may cache names and attributes that others change, too.
@@ -21,8 +21,13 @@ impl Believes {
         Believes { files: time, directories: time }
     }
 
-    /// Returns the time for a file with this inode.
-    pub(crate) fn of(self, inode: &Inode) -> Duration {
-        if inode.is_directory() { self.directories } else { self.files }
+    /// Returns the time for a file with this inode. The time of a directory follows the lease of the
+    /// namespace, if it has one.
+    pub(crate) fn of(self, namespace: &dyn Execute, inode: &Inode) -> Duration {
+        if !inode.is_directory() {
+            return self.files;
+        }
+        let lease = namespace.cached_for(inode.id).unwrap_or(self.directories);
+        self.directories.min(lease)
     }
 }

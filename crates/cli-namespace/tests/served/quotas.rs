@@ -50,6 +50,20 @@ fn limits_hold_on_all_mounts() {
     let place = site.namespace.to_str().unwrap().to_owned();
     success(&quota(&place, &["--user", "1000", "--remove"]));
     success(&as_ada(&one, "touch more"));
+    // What finds no room when it is written is reported when the file is closed, at the latest.
+    success(&quota(&place, &["--user", "1000", "--bytes", "1M"]));
+    fs::write(one.join("large"), b"").unwrap();
+    std::os::unix::fs::chown(one.join("large"), Some(ADA), Some(ADA)).unwrap();
+    let written = as_ada(&one, "dd if=/dev/urandom of=large bs=64k count=64 conv=fsync");
+    assert!(!written.status.success());
+    assert!(String::from_utf8_lossy(&written.stderr).contains("quota exceeded"), "{written:?}");
+    success(&as_ada(
+        &other,
+        "head -c 500000 /dev/urandom > fits && head -c 9 /dev/urandom >> fits",
+    ));
+    // Zeros are holes, which take nothing.
+    success(&as_ada(&one, "dd if=/dev/zero of=zeros bs=64k count=64 conv=fsync"));
+    assert_eq!(shell(&one, "du -k zeros").split_whitespace().next(), Some("0"));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::common::{shell, success, wait_until};
 use crate::site::Site;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
 /// A cluster that is mounted twice. Directories are not cached, so that there is nothing to wait for.
 fn twice() -> (Site, PathBuf, PathBuf) {
@@ -53,6 +53,41 @@ fn names_are_seen_by_the_other_mount() {
     assert!(fs::remove_dir(one.join("e")).is_err());
     fs::remove_dir_all(other.join("e")).unwrap();
     assert!(!one.join("e").exists());
+    for on in ["one", "other"] {
+        success(&site.unmount(on));
+    }
+}
+
+#[test]
+fn directories_are_cached_under_leases() {
+    let mut site = Site::new(3, 2);
+    let [one, other] = ["one", "other"].map(|name| site.mount(name, &[]));
+    let mode = |on: &Path, name: &str| on.join(name).metadata().unwrap().mode() & 0o777;
+    for number in 0..3 {
+        let (from, to) = (format!("from{number}"), format!("to{number}"));
+        fs::create_dir(one.join(&from)).unwrap();
+        File::create(one.join(&from).join("file")).unwrap();
+        // The other mount may use it without a question from now on.
+        assert_eq!(mode(&other, &from), 0o755);
+        fs::set_permissions(one.join(&from), fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!((mode(&other, &from), mode(&one, &from)), (0o700, 0o700));
+        assert!(other.join(&from).join("file").exists());
+        fs::rename(one.join(&from), one.join(&to)).unwrap();
+        assert!(!other.join(&from).exists() && !other.join(&from).join("file").exists());
+        assert!(other.join(&to).join("file").exists());
+        fs::remove_file(other.join(&to).join("file")).unwrap();
+        fs::remove_dir(one.join(&to)).unwrap();
+        assert!(!other.join(&to).exists());
+    }
+    // Times of a directory are those of what a mount has done itself, at once.
+    fs::create_dir(one.join("d")).unwrap();
+    for number in 0..10 {
+        let file = one.join(format!("d/{number}"));
+        File::create(&file).unwrap();
+        let made = file.metadata().unwrap();
+        let times = one.join("d").metadata().unwrap();
+        assert!((times.mtime(), times.mtime_nsec()) >= (made.ctime(), made.ctime_nsec()));
+    }
     for on in ["one", "other"] {
         success(&site.unmount(on));
     }

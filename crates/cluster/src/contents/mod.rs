@@ -126,6 +126,12 @@ pub trait Operations: Send + Sync {
     fn check_locks(&self, _id: FileId) -> Result<()> {
         Ok(())
     }
+
+    /// Returns how long a directory that was just looked up may be cached; none if that is for the
+    /// caller to know.
+    fn cached_for(&self, _id: FileId) -> Option<Duration> {
+        None
+    }
 }
 
 /// How much memory contents take.
@@ -264,6 +270,11 @@ impl ClusterNamespace {
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> Result<()> {
         self.files.operations.search(query, pace, tell)
+    }
+
+    /// Returns how long a directory that was just looked up may be cached.
+    pub(crate) fn directory_cached_for(&self, id: FileId) -> Option<Duration> {
+        self.files.operations.cached_for(id)
     }
 
     /// Returns nanoseconds since 1970.

@@ -58,7 +58,7 @@ impl Server {
                     Target::Anywhere => Vec::new(),
                 }
             }
-            Request::NameOf(id) => self.holders_of(LockKey::File(*id)),
+            Request::NameOf(id) | Request::LeasePart(id) => self.holders_of(LockKey::File(*id)),
             _ => Vec::new(),
         };
         for intent in holders.into_iter().filter(|intent| intent.decider != self.id) {

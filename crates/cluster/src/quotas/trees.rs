@@ -26,7 +26,8 @@ impl Client {
         match quotas {
             OnQuotas::OfTree(id) => {
                 let of_tree = Request::Execute(Operation::Quotas(*quotas));
-                match self.of_id(caller, *id, &of_tree)? {
+                // `df` shows something else if servers do not answer.
+                match self.of_id_soon(caller, *id, &of_tree)? {
                     Response::Reply(reply) => Ok(reply),
                     _ => Err(Error::Unfit),
                 }

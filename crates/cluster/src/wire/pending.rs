@@ -127,18 +127,22 @@ impl Pending {
     ///
     /// Fails if there is none; the error states whether the server may have executed the call.
     pub fn wait(self) -> Result<Bytes, WireError> {
-        self.wait_with(Duration::MAX, &mut || {})
+        self.wait_with(Duration::MAX, &mut || Some(Duration::MAX))
     }
 
-    /// Like `wait`, but calls `notice` once if there is no answer after `time`.
+    /// Like `wait`, but calls `look` if there is no answer after `time`. This returns the time until the
+    /// next call of it, or none if nobody wants the answer any more.
     ///
     /// # Errors
     ///
     /// Fails as `wait` does.
-    pub fn wait_with(self, time: Duration, notice: &mut dyn FnMut()) -> Result<Bytes, WireError> {
+    pub fn wait_with(
+        self,
+        time: Duration,
+        look: &mut dyn FnMut() -> Option<Duration>,
+    ) -> Result<Bytes, WireError> {
         PARKED.with(|waker| {
-            let mut due: Option<Instant> = None;
-            let mut is_noticed = time == Duration::MAX;
+            let mut due = Instant::now().checked_add(time);
             loop {
                 if let Poll::Ready(outcome) = self.poll_slot(waker) {
                     return outcome;
@@ -148,14 +152,13 @@ impl Pending {
                 if left.is_zero() {
                     return self.give_up();
                 }
-                if !is_noticed {
-                    let due = *due.get_or_insert(now + time);
-                    if due <= now {
-                        is_noticed = true;
-                        notice();
+                if let Some(at) = due {
+                    if at <= now {
+                        let Some(time) = look() else { return self.give_up() };
+                        due = Instant::now().checked_add(time);
                         continue;
                     }
-                    left = left.min(due - now);
+                    left = left.min(at - now);
                 }
                 std::thread::park_timeout(left);
             }

@@ -6,6 +6,7 @@ mod full;
 mod growing;
 mod holds;
 mod large;
+mod leases;
 mod locks;
 mod network;
 mod partitions;

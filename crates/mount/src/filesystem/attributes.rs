@@ -7,6 +7,7 @@ use crate::node::{Node, QueryId, Shown};
 use crate::past::SETUID_SETGID;
 use crate::{control, quotas};
 use canopy_fuse::attributes::{ERROR, PLAN};
+use canopy_model::ErrorKind;
 use canopy_namespace::operation::{Changer, Moment};
 use canopy_namespace::quota::Quota;
 use canopy_namespace::{Execute, FileId, LABEL, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
@@ -33,7 +34,7 @@ impl Filesystem {
     pub(super) fn reply_attributes(&self, node: Node, reply: ReplyAttr) {
         let ttl = self.ttl_of(node);
         match self.shown(node) {
-            Ok(shown) => reply.attr(&ttl.of(&shown.inode), &attributes(&shown)),
+            Ok(shown) => reply.attr(&ttl.of(&*self.namespace, &shown.inode), &attributes(&shown)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -63,7 +64,9 @@ impl Filesystem {
                 namespace.set_attributes(id, &set, changer)
             });
             match changed {
-                Ok(inode) => reply.attr(&ttl.of(&inode), &attributes(&Shown::file(inode))),
+                Ok(inode) => {
+                    reply.attr(&ttl.of(&*this.namespace, &inode), &attributes(&Shown::file(inode)))
+                }
                 Err(error) => reply.error(errno(&error)),
             }
         };
@@ -106,11 +109,15 @@ impl Filesystem {
         }
     }
 
-    /// Replies with the free space; in a tree with limits, with the space left within them.
+    /// Replies with the free space; in a tree with limits, with the space left within them, unless
+    /// servers do not answer.
     pub(super) fn reply_space(&self, node: Node, reply: ReplyStatfs) {
         let space = self.namespace.capacity().and_then(|mut space| {
-            if let Some(tree) = self.tree_of(node)? {
-                quotas::limit_space(&mut space, &tree);
+            match self.tree_of(node) {
+                Ok(Some(tree)) => quotas::limit_space(&mut space, &tree),
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                Err(error) => return Err(error),
             }
             Ok(space)
         });
@@ -200,6 +207,16 @@ impl Filesystem {
         reply: ReplyXattr,
     ) {
         let name = name.as_bytes();
+        if control::is_control(node, name, request.uid()) {
+            let (namespace, name) = (self.namespace.clone(), name.to_vec());
+            let is_read_only = self.is_read_only;
+            return self.queries.run(request.uid(), move |_, _| {
+                match control::get(&*namespace, &name, is_read_only) {
+                    Ok(value) => xattr(reply, &value, size),
+                    Err(error) => reply.error(errno(&error)),
+                }
+            });
+        }
         if let Err(errno) = check_xattr(name) {
             return reply.error(errno);
         }
@@ -216,16 +233,6 @@ impl Filesystem {
         }
         if let Node::Query(id) = node {
             return self.reply_plan(request, id, name, size, reply);
-        }
-        if control::is_control(node, name, request.uid()) {
-            let (namespace, name) = (self.namespace.clone(), name.to_vec());
-            let is_read_only = self.is_read_only;
-            return self.queries.run(request.uid(), move |_, _| {
-                match control::get(&*namespace, &name, is_read_only) {
-                    Ok(value) => xattr(reply, &value, size),
-                    Err(error) => reply.error(errno(&error)),
-                }
-            });
         }
         if let Node::File(id) = node
             && quotas::is_quota(name)

@@ -213,9 +213,12 @@ impl Filesystem {
             self.modes.open(inode.id, || None);
             opened.map(|()| inode)
         });
+        if let (Some(_), Ok(inode)) = (self.believes, &opened) {
+            self.created.note(request.pid(), inode.clone());
+        }
         match opened {
             Ok(inode) => reply.created(
-                &ttl.of(&inode),
+                &ttl.of(&*self.namespace, &inode),
                 &attributes(&Shown::file(inode)),
                 GENERATION,
                 self.new_handle(),

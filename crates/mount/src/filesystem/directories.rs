@@ -115,7 +115,7 @@ impl Filesystem {
             if held.is_some_and(|id| self.namespace.hold(id).is_err()) {
                 return true;
             }
-            let ttl = ttl.of(inode);
+            let ttl = ttl.of(&*self.namespace, inode);
             let is_full = reply.add(attributes.ino, cookie, name, &ttl, &attributes, GENERATION);
             if is_full && let Some(id) = held {
                 let _ = self.namespace.release(id, 1);

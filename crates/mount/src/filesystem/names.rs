@@ -48,7 +48,11 @@ impl Filesystem {
         let ttl = self.ttl();
         let held = self.by(request);
         match held.and_then(|by| by.lookup_held(EntryName::new(directory, name.as_bytes()))) {
-            Ok(inode) => reply.entry(&ttl.of(&inode), &attributes(&Shown::file(inode)), GENERATION),
+            Ok(inode) => reply.entry(
+                &ttl.of(&*self.namespace, &inode),
+                &attributes(&Shown::file(inode)),
+                GENERATION,
+            ),
             Err(error) if is_missing_query(&error) => {
                 self.look_up_virtual(request, parent, name, reply);
             }
@@ -99,7 +103,11 @@ impl Filesystem {
             self.by(request)?.create(EntryName::new(parent, name.as_bytes()), new)
         });
         match created {
-            Ok(inode) => reply.entry(&ttl.of(&inode), &attributes(&Shown::file(inode)), GENERATION),
+            Ok(inode) => reply.entry(
+                &ttl.of(&*self.namespace, &inode),
+                &attributes(&Shown::file(inode)),
+                GENERATION,
+            ),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -190,7 +198,11 @@ impl Filesystem {
         });
         match linked {
             Ok(inode) => {
-                reply.entry(&ttl.of(&inode), &attributes(&Shown::file(inode)), GENERATION);
+                reply.entry(
+                    &ttl.of(&*self.namespace, &inode),
+                    &attributes(&Shown::file(inode)),
+                    GENERATION,
+                );
             }
             Err(error) => reply.error(errno(&error)),
         }

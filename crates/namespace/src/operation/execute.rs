@@ -18,6 +18,7 @@ use crate::snapshot::past::Past;
 use crate::snapshot::present::Present;
 use canopy_model::Credentials;
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// Executes operations: a namespace of this process, or a client of servers. Calls come from any
 /// number of threads. Whoever asks uses the methods of `dyn Execute`, one for each operation.
@@ -50,6 +51,12 @@ pub trait Execute: FileContents {
 
     /// Returns who keeps locks of programs, if it is not the kernel.
     fn locks(&self) -> Option<&dyn FileLocks> {
+        None
+    }
+
+    /// Returns how long a directory that was just looked up may be cached, if others change the
+    /// namespace, too; none if that is for the caller to know.
+    fn cached_for(&self, _id: FileId) -> Option<Duration> {
         None
     }
 

@@ -210,6 +210,16 @@ impl Tablet {
         Ok(found.map(|found| found.id))
     }
 
+    /// Returns the directory of a name whose record has the access half; none for anything else.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn directory_under(&self, name: EntryName<'_>) -> Result<Option<FileId>> {
+        let found = self.record(&name.key())?.filter(|found| found.has(flag::ACCESS_HALF));
+        Ok(found.map(|found| found.id))
+    }
+
     /// Returns the entry of a name, with everything that moves with it.
     ///
     /// # Errors
