@@ -3,7 +3,7 @@
 use crate::contents::Operations;
 use crate::directories::Directories;
 use crate::error::{Error, Result};
-use crate::held::Held;
+use crate::held::{Held, IsOpen};
 use crate::holds::makes_held;
 use crate::layout::KnownDirectory;
 use crate::locks::ClientLocks;
@@ -782,6 +782,10 @@ impl Operations for Client {
 
     fn check_locks(&self, id: FileId) -> canopy_namespace::Result<()> {
         Ok(Client::check_locks(self, id)?)
+    }
+
+    fn use_while_open(&self, is_open: IsOpen) {
+        self.held.use_while_open(is_open);
     }
 
     fn cached_for(&self, id: FileId) -> Option<Duration> {

@@ -58,7 +58,12 @@ struct State {
     heard: HashMap<ServerId, Instant>,
     /// Files that were handed over, as a server has said, until it knows that this is known.
     moved: HashMap<ServerId, Vec<FileId>>,
+    /// Returns whether a program has a file open. All held files are in use if this is none.
+    is_open: Option<IsOpen>,
 }
+
+/// Returns whether a program has a file open.
+pub(crate) type IsOpen = Box<dyn Fn(FileId) -> bool + Send + Sync>;
 
 /// A file that is held no more.
 struct Leaving {
@@ -121,6 +126,23 @@ impl Held {
             state.files.remove(&id);
             let ticket = state.ticket;
             state.leaving.push(Leaving { id, ticket, server });
+        }
+    }
+
+    /// Sets how the client knows that a file is in use.
+    pub(crate) fn use_while_open(&self, is_open: IsOpen) {
+        self.0.lock().is_open = Some(is_open);
+    }
+
+    /// Lets files without a name go that no program has open. They may still be counted.
+    fn leave_unused(&self, nameless: &[FileId]) {
+        let mut state = self.0.lock();
+        let State { files, leaving, is_open, ticket, .. } = &mut *state;
+        let Some(is_open) = is_open else { return };
+        for id in nameless.iter().copied().filter(|id| !is_open(*id)) {
+            if let Some(HeldFile { server, .. }) = files.remove(&id) {
+                leaving.push(Leaving { id, ticket: *ticket, server });
+            }
         }
     }
 
@@ -365,7 +387,8 @@ impl Client {
         let known = self.held.0.lock().moved.remove(&server).unwrap_or_default();
         let sent = Instant::now();
         let renewed = self.ask_briefly(caller, server, &Request::Renew(known))?;
-        let Response::Renewed(life, moved) = renewed else { return Err(Error::Unfit) };
+        let Response::Renewed(life, moved, nameless) = renewed else { return Err(Error::Unfit) };
+        self.held.leave_unused(&nameless);
         if *self.held.0.lock().lives.entry(server).or_insert(life) != life {
             self.reclaim(caller, server)?;
         }

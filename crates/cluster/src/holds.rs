@@ -12,6 +12,11 @@
 //! of their session, a number that is another one each time. Holds of files whose names are handed
 //! over go along, before the giver gives; clients get to know which these are by their next renewal.
 //!
+//! A mount holds files as long as its kernel remembers them, which may be for ever. So the reply to a
+//! renewal names held files without a name, and the client lets those go that no program has open.
+//! Otherwise a file that another client has removed would go on using its owner's quota. Directories
+//! stay: a program may be in one without having it open.
+//!
 //! [`SessionSettings::lease`]: crate::SessionSettings::lease
 //! [`SessionSettings::grace`]: crate::SessionSettings::grace
 
@@ -30,6 +35,9 @@ use std::collections::{HashMap, HashSet};
 
 /// Files that are held beside their names' records: the inode lies at the home of its id.
 pub(crate) const APART: u32 = flag::ACCESS_HALF | flag::LINKED;
+
+/// Files that the reply to a renewal names at most.
+const NAMELESS_MAX: usize = 4096;
 
 /// Files that a session holds at a server.
 pub(crate) struct HeldFiles {
@@ -204,7 +212,30 @@ impl Server {
             known.iter().for_each(|id| _ = files.moved.remove(id));
             files.moved.iter().copied().collect()
         });
-        Ok(Response::Renewed(self.life(session), moved.unwrap_or_default()))
+        let nameless = self.nameless_of(session)?;
+        Ok(Response::Renewed(self.life(session), moved.unwrap_or_default(), nameless))
+    }
+
+    /// Returns files without a name that a session holds, but no directories.
+    fn nameless_of(&self, session: SessionId) -> Result<Vec<FileId>> {
+        let mut nameless = self.tablet.nameless();
+        let held = self.sessions.with(session, |files| {
+            nameless.retain(|id| files.held.contains_key(id));
+            nameless.truncate(NAMELESS_MAX);
+        });
+        if held.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for id in nameless {
+            match self.tablet.inode(id) {
+                Ok(inode) if !inode.is_directory() => found.push(id),
+                Ok(_) => {}
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
     }
 
     /// Executes a change that makes a held file.

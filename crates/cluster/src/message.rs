@@ -308,8 +308,9 @@ pub enum Response {
     Fate(Fate),
     /// The reply to an operation that holds a file.
     Held(Reply, Life),
-    /// The session was renewed. These files that it holds were handed over.
-    Renewed(Life, Vec<FileId>),
+    /// The session was renewed. Of the files that it holds, the first ones were handed over, and the
+    /// others have no name.
+    Renewed(Life, Vec<FileId>, Vec<FileId>),
     /// Files are held again, or let go, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
     /// Files that a search has found, where it goes on, and a moment before it.

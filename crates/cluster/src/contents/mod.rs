@@ -43,6 +43,7 @@ mod pending;
 mod reading;
 mod users;
 
+use crate::held::IsOpen;
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
@@ -126,6 +127,9 @@ pub trait Operations: Send + Sync {
     fn check_locks(&self, _id: FileId) -> Result<()> {
         Ok(())
     }
+
+    /// Sets how the client knows that a file is in use. It lets others go once they have no name.
+    fn use_while_open(&self, _is_open: IsOpen) {}
 
     /// Returns how long a directory that was just looked up may be cached; none if that is for the
     /// caller to know.
@@ -211,6 +215,9 @@ impl ClusterNamespace {
             waiting: AtomicUsize::new(0),
             open: Mutex::default(),
         });
+        let opened = Arc::downgrade(&files);
+        let is_open = move |id| opened.upgrade().is_some_and(|files| files.find(id).is_some());
+        files.operations.use_while_open(Box::new(is_open));
         let (ended, end) = channel();
         let flushed = files.clone();
         let flusher = std::thread::Builder::new().name("contents".into()).spawn(move || {

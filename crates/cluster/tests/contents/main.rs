@@ -4,6 +4,7 @@ mod at_once;
 mod collecting;
 mod large;
 mod moving;
+mod nameless;
 mod place;
 
 use canopy_model::Credentials;

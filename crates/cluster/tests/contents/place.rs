@@ -68,7 +68,10 @@ impl Place {
 
     /// Returns a client with much memory.
     pub(crate) fn rich_client(&self) -> User {
-        let operations = Arc::new(self.operations());
+        self.client_with(Arc::new(self.operations()))
+    }
+
+    pub(crate) fn client_with(&self, operations: Arc<dyn Operations>) -> User {
         self.client_of(operations, self.environment.clone(), Memory::default())
     }
 

@@ -297,4 +297,9 @@ impl Tablet {
         }
         self.orphans.lock().contains(&id)
     }
+
+    /// Returns files without a name that were held when they lost it.
+    pub fn nameless(&self) -> Vec<FileId> {
+        self.orphans.lock().iter().copied().collect()
+    }
 }
