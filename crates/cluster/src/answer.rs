@@ -106,7 +106,7 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
-            Request::Search(part) => self.search(peers, caller, part),
+            Request::Search(part) => self.search(peers, caller, part, None),
             Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
@@ -380,7 +380,7 @@ impl Server {
         }
     }
 
-    fn part(&self, id: FileId) -> Result<Response> {
+    pub(crate) fn part(&self, id: FileId) -> Result<Response> {
         let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
         // A crash must not take back times that somebody has read.
@@ -450,8 +450,8 @@ impl Server {
                 Ok(Response::Sessions(sessions, self.tablet.counts_usage()))
             }
             ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
-            // The process does this.
-            ServerRequest::Tally => Err(Error::Unfit),
+            // The process does these.
+            ServerRequest::Tally | ServerRequest::Then(..) => Err(Error::Unfit),
             ServerRequest::BeginCheck
             | ServerRequest::Facts(..)
             | ServerRequest::Directories(_)

@@ -126,6 +126,17 @@ pub enum PastRequest<'a> {
     Parents(FileId),
     /// Returns the number of servers then. Any server knows.
     Servers,
+    /// Searches what the server had.
+    Search(#[serde(borrow)] SearchPart<'a>),
+}
+
+/// Something that a search of a snapshot asks another server as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ThenRequest {
+    /// Like `ServerRequest::Ancestor`.
+    Ancestor(FileId),
+    /// Like `ServerRequest::Part`.
+    Part(FileId),
 }
 
 /// Something that only servers ask each other.
@@ -182,6 +193,8 @@ pub enum ServerRequest<'a> {
     Share(ShareStep),
     /// To server 0: returns the checkpoints of a snapshot.
     SnapshotTables(u64),
+    /// Answers as the server was in a snapshot.
+    Then(u64, ThenRequest),
 }
 
 /// A message about an intent.

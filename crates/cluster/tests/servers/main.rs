@@ -8,6 +8,7 @@ mod holds;
 mod large;
 mod locks;
 mod network;
+mod origins;
 mod partitions;
 mod place;
 mod retries;
