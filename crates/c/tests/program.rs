@@ -67,8 +67,8 @@ fn a_program_in_c_uses_a_cluster() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(run(Command::new(&built).arg(&name)), "all is well\n");
-    // As a user, whom the servers check. Its storage is closed to the user.
+    // As nobody, whom the servers check. Its storage is closed to the user.
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", "2001", "--regid", "2001", "--clear-groups"]).arg(&built);
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&built);
     run(command.args([&name, "user"]));
 }
