@@ -88,6 +88,22 @@ fn give<T>(to: *mut *mut T, made: impl FnOnce() -> Result<T, Failure>) -> Result
     Ok(())
 }
 
+/// Writes a value to a place of C.
+fn put<T>(to: *mut T, value: T) -> Result<(), Failure> {
+    if to.is_null() {
+        return Err(Failure::of_null());
+    }
+    // SAFETY: the header requires a place for such a value.
+    unsafe { *to = value };
+    Ok(())
+}
+
+/// Calls a function of C with an entry of a directory.
+fn call(each: Each, context: *mut c_void, name: &CStr, attributes: &libc::stat) -> c_int {
+    // SAFETY: the header requires such a function; name and attributes are valid for the call.
+    unsafe { each(context, name.as_ptr(), attributes) }
+}
+
 /// Takes back what C was given.
 fn take<T>(pointer: *mut T) -> Result<Box<T>, Failure> {
     match pointer.is_null() {
@@ -146,13 +162,8 @@ pub extern "C" fn canopy_stat(
     attributes: *mut libc::stat,
 ) -> c_int {
     done(|| {
-        if attributes.is_null() {
-            return Err(Failure::of_null());
-        }
         let inode = reference(connection)?.0.stat(text(path)?)?;
-        // SAFETY: the header requires a place for attributes.
-        unsafe { *attributes = attributes_of(&inode) };
-        Ok(())
+        put(attributes, attributes_of(&inode))
     })
 }
 
@@ -211,9 +222,7 @@ pub extern "C" fn canopy_readdir(
         reference(connection)?.0.list(text(path)?, |name, inode| {
             // A name has no NUL in it.
             let Ok(name) = CString::new(name) else { return true };
-            let attributes = attributes_of(inode);
-            // SAFETY: the header requires such a function; both are valid for the call.
-            unsafe { each(context, name.as_ptr(), &raw const attributes) == 0 }
+            call(each, context, &name, &attributes_of(inode)) == 0
         })
     })
 }
