@@ -5,7 +5,7 @@ use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::cluster::Certificate as Arguments;
 use canopy_cluster::certificates::{
-    Authority, Certified, Identity, Issued, NodeName, issued, revoke,
+    Authority, Certified, Identity, Issued, NodeName, is_of_newest_key, issued, retire_keys, revoke,
 };
 use canopy_store::storage::Storage;
 use chrono::DateTime;
@@ -19,6 +19,12 @@ const DIGITS_MIN: usize = 6;
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let identity = identity(arguments)?;
     let place = Place::open(&arguments.namespace)?;
+    if arguments.task.new_key {
+        return replace_key(arguments, &place);
+    }
+    if arguments.task.retire_key {
+        return retire_old_keys(arguments, &place);
+    }
     match (identity, &arguments.task.revoke) {
         (Some(identity), _) => make(arguments, &place, &identity),
         (None, Some(serial)) => revoke_one(&*place.storage, serial, arguments.json),
@@ -53,15 +59,68 @@ fn identity(arguments: &Arguments) -> anyhow::Result<Option<Identity>> {
     Ok(Some(Identity::user(uid)?))
 }
 
-fn make(arguments: &Arguments, place: &Place, identity: &Identity) -> anyhow::Result<Outcome> {
-    let key = match (&arguments.key, &place.directory) {
-        (Some(key), _) => key.clone(),
-        (None, Some(directory)) => directory.join("cluster.key"),
+/// Returns the file of the cluster's own key.
+fn key_file(arguments: &Arguments, place: &Place) -> anyhow::Result<PathBuf> {
+    match (&arguments.key, &place.directory) {
+        (Some(key), _) => Ok(key.clone()),
+        (None, Some(directory)) => Ok(directory.join("cluster.key")),
         (None, None) => bail!(
             "name a file for the cluster's own key with --key FILE: whoever can read the bucket must \
              not read the key"
         ),
-    };
+    }
+}
+
+/// Makes a new key in place of the cluster's.
+fn replace_key(arguments: &Arguments, place: &Place) -> anyhow::Result<Outcome> {
+    let key = key_file(arguments, place)?;
+    // The first certificate makes the first key.
+    ensure!(
+        key.symlink_metadata().is_ok(),
+        "{} is missing: the current key is needed to replace it (--key FILE)",
+        key.display()
+    );
+    Authority::replace(&*place.storage, &key, now_s()?)?;
+    if arguments.json {
+        canopy::say_json(&json!({ "key": key.to_string_lossy() }))?;
+        return Ok(Outcome::Complete);
+    }
+    let shown = arguments.namespace.display();
+    canopy::say(format!(
+        "made a new key in {}. Servers trust the old one, too. Renew certificates with --replace: first \
+         those of nodes and users, once these are in use those of the servers. Then: canopy cluster \
+         certificate --retire-key {shown}",
+        key.display()
+    ))?;
+    Ok(Outcome::Complete)
+}
+
+/// Has only the newest key trusted.
+fn retire_old_keys(arguments: &Arguments, place: &Place) -> anyhow::Result<Outcome> {
+    if let Some(file) = place.certificate() {
+        let is_new = is_of_newest_key(&*place.storage, &file)?;
+        ensure!(
+            is_new,
+            "{} is of an older key, so no server could be reached any more: renew it first, with canopy \
+             cluster certificate --server --replace {}",
+            file.display(),
+            arguments.namespace.display()
+        );
+    }
+    let retired = retire_keys(&*place.storage, now_s()?)?;
+    if arguments.json {
+        canopy::say_json(&json!({ "retired": retired }))?;
+        return Ok(Outcome::Complete);
+    }
+    canopy::say(match retired {
+        0 => "only one key is trusted already",
+        _ => "the old key is retired: servers refuse its certificates within seconds",
+    })?;
+    Ok(Outcome::Complete)
+}
+
+fn make(arguments: &Arguments, place: &Place, identity: &Identity) -> anyhow::Result<Outcome> {
+    let key = key_file(arguments, place)?;
     let file = output(arguments, place, identity);
     // Before a certificate is noted that nobody gets.
     ensure!(

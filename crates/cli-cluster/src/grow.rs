@@ -2,12 +2,15 @@
 
 use crate::numbers::ranges;
 use crate::place::Place;
-use crate::reach::{Held, connect, find, partitions, partitions_of, placement, split};
+use crate::reach::{connect, find};
 use anyhow::{Context, ensure};
 use canopy::commands::cluster::{Add, Balance};
 use canopy::{Outcome, with_progress};
 use canopy_cluster::membership::{self, ProcessStatus, survey};
-use canopy_cluster::{Peers, Remote, Request, SERVERS_MAX, Sender, add_tables, count_tables};
+use canopy_cluster::{
+    HeldPartition, Peers, Remote, Request, SERVERS_MAX, Sender, add_tables, count_tables,
+    partitions, partitions_of, placement, split,
+};
 use canopy_namespace::{FileId, ROOT, system_clock};
 use canopy_partition::{PartitionId, Placement, ServerId, SplitHistory};
 use canopy_store::Environment;
@@ -98,7 +101,7 @@ pub fn balance(arguments: &Balance) -> anyhow::Result<Outcome> {
     let certificate = arguments.certificate.as_deref();
     let connection = connect(&place, &arguments.namespace, certificate)?;
     let directory = find(connection.client(), &arguments.directory)?;
-    let peers = connection.remote();
+    let peers = &**connection.remote();
     let held = partitions(peers, directory)?;
     let plan = Plan::new(peers, directory, &held)?;
     let (moved, splits) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -142,13 +145,13 @@ struct Plan {
     placement: Option<Placement>,
     /// Partitions with more entries are split.
     entries_max: u64,
-    held: Vec<Held>,
+    held: Vec<HeldPartition>,
     /// Entries that are expected to move.
     moves: u64,
 }
 
 impl Plan {
-    fn new(peers: &Remote, directory: FileId, held: &[Held]) -> anyhow::Result<Self> {
+    fn new(peers: &dyn Peers, directory: FileId, held: &[HeldPartition]) -> anyhow::Result<Self> {
         let policy = peers.policy();
         let placement = placement(peers, directory, held)?;
         // A directory that was never split is small, or splits by itself.
@@ -163,7 +166,7 @@ impl Plan {
     }
 
     /// Returns how many entries of a partition are expected to move.
-    fn moves(&self, peers: &Remote, history: SplitHistory, entries: u64) -> u64 {
+    fn moves(&self, peers: &dyn Peers, history: SplitHistory, entries: u64) -> u64 {
         let Some(placement) = self.placement.filter(|_| entries > self.entries_max) else {
             return 0;
         };
@@ -182,14 +185,14 @@ impl Plan {
     /// entries that went to other servers, and the splits.
     fn carry_out(
         &self,
-        peers: &Remote,
+        peers: &dyn Peers,
         moved: &AtomicU64,
         splits: &AtomicU64,
     ) -> anyhow::Result<()> {
         let mut held = self.held.clone();
         let mut done = BTreeSet::new();
         loop {
-            let is_large = |one: &&Held| {
+            let is_large = |one: &&HeldPartition| {
                 one.entries > self.entries_max && !done.contains(&one.history.partition())
             };
             let next = held.iter().filter(is_large).max_by_key(|one| one.entries);
@@ -208,7 +211,7 @@ impl Plan {
                 held.retain(|one| one.server != server);
                 held.extend(partitions_of(peers, self.directory, server)?);
             }
-            let is_new = |one: &&Held| !known.contains(&one.history.partition());
+            let is_new = |one: &&HeldPartition| !known.contains(&one.history.partition());
             let arrived = held.iter().filter(is_new).filter(|one| one.server != next.server);
             moved.fetch_add(arrived.map(|one| one.entries).sum(), Ordering::Relaxed);
         }

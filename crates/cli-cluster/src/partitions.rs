@@ -1,9 +1,10 @@
 //! `canopy cluster partitions` and `spread`, which ask the servers.
 
 use crate::place::Place;
-use crate::reach::{connect, find, partitions, split};
+use crate::reach::{connect, find};
 use canopy::Outcome;
 use canopy::commands::cluster::{Partitions as Arguments, Spread};
+use canopy_cluster::{partitions, spread as spread_directory};
 use canopy_partition::SplitHistory;
 use canopy_text::counted;
 use serde_json::json;
@@ -22,7 +23,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             "PARTITION", "SHARE", "ENTRIES", "SERVER"
         ))?;
     }
-    for held in partitions(peers, directory)? {
+    for held in partitions(&**peers, directory)? {
         let (history, server) = (held.history, held.server);
         let (partition, process) = (history.partition().number(), route.address(server));
         if arguments.json {
@@ -48,24 +49,15 @@ pub fn spread(arguments: &Spread) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
     let connection = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
     let directory = find(connection.client(), &arguments.directory)?;
-    let peers = connection.remote();
-    loop {
-        let held = partitions(peers, directory)?;
-        let mut has_split = false;
-        for one in &held {
-            has_split |= split(peers, directory, one)?;
-        }
-        if !has_split {
-            let servers = BTreeSet::from_iter(held.iter().map(|one| one.server)).len();
-            canopy::say(format_args!(
-                "{} has {} on {}",
-                arguments.directory.display(),
-                counted(held.len(), "partition"),
-                counted(servers, "server")
-            ))?;
-            return Ok(Outcome::Complete);
-        }
-    }
+    let held = spread_directory(&**connection.remote(), directory)?;
+    let servers = BTreeSet::from_iter(held.iter().map(|one| one.server)).len();
+    canopy::say(format_args!(
+        "{} has {} on {}",
+        arguments.directory.display(),
+        counted(held.len(), "partition"),
+        counted(servers, "server")
+    ))?;
+    Ok(Outcome::Complete)
 }
 
 /// Returns the share of all names that a partition is for.

@@ -4,7 +4,8 @@ mod common;
 
 use canopy_cluster::certificates::{Credentials, Identity, Trust};
 use canopy_store::storage::SharedDirectory;
-use common::{CANOPY, NOBODY, Place, failure, success};
+use common::{CANOPY, NOBODY, Place, Process, failure, success, wait_until};
+use nix::sys::signal::Signal;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
@@ -174,4 +175,37 @@ fn canopy_cluster_carries_out_nothing_else() {
     let mut versioned = place.command(&["certificate", "--list", "@"]);
     let told = failure(&versioned.env("CANOPY_COMPANION_OF", "0.0.1").output().unwrap());
     assert!(told.contains("install both from one package"), "{told}");
+}
+
+#[test]
+fn the_key_is_replaced_without_a_stop() {
+    let place = Place::new(2);
+    let early = failure(&place.run(&["certificate", "--new-key", "@"]));
+    assert!(early.contains("the current key is needed"), "{early}");
+    success(&place.run(&["certificate", "--server", "@"]));
+    let words = ["start", "@", "--listen", "127.0.0.1:0", "--lease", "0.5"];
+    let started = [(); 2].map(|()| Process::start(place.command(&words)).0);
+    let reaches = || place.run(&["partitions", "/", "@"]).status.success();
+    wait_until("the servers are shared", reaches);
+    let old = place.path("old.pem");
+    fs::copy(place.namespace.join("server.pem"), &old).unwrap();
+    let told = success(&place.run(&["certificate", "--new-key", "@"]));
+    assert!(told.contains("first those of nodes and users"), "{told}");
+    assert!(reaches());
+    let early = failure(&place.run(&["certificate", "--retire-key", "@"]));
+    assert!(early.contains("is of an older key"), "{early}");
+    success(&place.run(&["certificate", "--server", "--replace", "@"]));
+    wait_until("the processes use the new certificate", reaches);
+    let retired = success(&place.run(&["certificate", "--retire-key", "@"]));
+    assert!(retired.starts_with("the old key is retired"), "{retired}");
+    let with_old = || {
+        let words = ["partitions", "/", "@", "--certificate", old.to_str().unwrap()];
+        place.run(&words).status.success()
+    };
+    wait_until("the old certificate is refused", || !with_old());
+    wait_until("the new one is not", reaches);
+    for process in started {
+        process.signal(Signal::SIGTERM);
+        assert_eq!(process.end().0, Some(0));
+    }
 }

@@ -1,16 +1,25 @@
 //! `canopy ns check`.
 
-use crate::{moment, place};
+use crate::{moment, place, servers, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
 use canopy_namespace::{Fault, Namespace};
 use canopy_text::counted;
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Result<Outcome> {
+    if let Some(servers) = served_behind(namespace)? {
+        if reads_contents {
+            bail!("--data: contents of a namespace on several servers are not read by a check");
+        }
+        let words = ["check"].into_iter().chain(repairs.then_some("--repair")).map(OsString::from);
+        return canopy::become_cluster(words.chain([servers.into()]));
+    }
     if repairs {
         return repair(namespace, reads_contents);
     }
@@ -30,6 +39,17 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
         },
     };
     print_faults(&faults)
+}
+
+/// Returns the place of the storage of a namespace on several servers: of this name, or mounted there.
+fn served_behind(namespace: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let mounted = viewed::mounted(namespace)?;
+    let name = mounted.map(|mount| PathBuf::from(OsStr::from_bytes(&mount.source)));
+    let name = name.unwrap_or_else(|| namespace.to_owned());
+    match servers::is_served(&name)? {
+        true => viewed::place_of_records(&name).map(Some),
+        false => Ok(None),
+    }
 }
 
 /// Opens a namespace. If files of it are damaged, repairs it first so far that it can be opened,
@@ -54,6 +74,9 @@ fn open_damaged(place: &Path) -> anyhow::Result<(Namespace, Vec<String>)> {
 /// Checks a snapshot.
 pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
     canopy_namespace::check_snapshot_name(name)?;
+    if served_behind(place)?.is_some() {
+        bail!("--snapshot: a check of a namespace on several servers is of what it is now");
+    }
     let place = &place::asked(place)?;
     let of = if reads_contents { CHECK_DATA } else { CHECK };
     let told = match place::control(place, &format!("{of}@{name}")) {

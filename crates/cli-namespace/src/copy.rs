@@ -99,7 +99,7 @@ impl Copier {
 }
 
 /// Returns where the next data at or behind an offset are, up to `size`.
-fn next_data(source: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
+pub fn next_data(source: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
     let start = match rustix::fs::seek(source, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),

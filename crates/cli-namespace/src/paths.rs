@@ -3,7 +3,7 @@
 use crate::moment::Moment;
 use crate::place;
 use anyhow::{Context, anyhow, bail};
-use canopy_namespace::Inode;
+use canopy_namespace::{FileId, Inode};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -38,10 +38,18 @@ pub fn names(path: &Path) -> anyhow::Result<Vec<&[u8]>> {
 
 /// Returns the inode at a path; `None` if its last name is missing. No symbolic link is followed.
 pub fn find(tree: &Moment<'_>, names: &[&[u8]]) -> anyhow::Result<Option<Inode>> {
-    let mut inode = tree.root()?;
+    find_by(tree.root()?, names, |directory, name| tree.lookup(directory, name))
+}
+
+/// Like `find`, from a directory on, with a function that looks names up.
+pub fn find_by(
+    mut inode: Inode,
+    names: &[&[u8]],
+    lookup: impl Fn(FileId, &[u8]) -> canopy_namespace::Result<Inode>,
+) -> anyhow::Result<Option<Inode>> {
     for (at, name) in names.iter().enumerate() {
         let shown = || show(&names[..=at]);
-        inode = match tree.lookup(inode.id, name) {
+        inode = match lookup(inode.id, name) {
             Ok(found) => found,
             Err(error) if error.errno() == Errno::NOENT && at + 1 == names.len() => {
                 return Ok(None);

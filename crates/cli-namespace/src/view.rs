@@ -1,7 +1,7 @@
 //! `canopy ns view`: queries under names of their own. A view is a symbolic link in `.canopy/views`
 //! of a mount, to the query below its root.
 
-use crate::place;
+use crate::servers::is_served;
 use crate::unmount::mounted_on;
 use anyhow::{Context as _, anyhow, bail};
 use canopy::Outcome;
@@ -47,8 +47,11 @@ impl Views {
         let shown = directory.display();
         let mut path = directory.canonicalize().with_context(|| format!("cannot find {shown}"))?;
         if mounted_on(&path)?.is_none_or(|mount| mount.file_system != canopy_mount::TYPE) {
-            if let Ok(environment) = place::environment(directory) {
-                place::check_one_table(directory, environment.storage.as_ref())?;
+            if is_served(directory)? {
+                bail!(
+                    "{shown} is a namespace on several servers: mount it (canopy ns mount {shown} \
+                     DIRECTORY), and name that directory"
+                );
             }
             bail!("{shown}: no namespace is mounted there; mount one first: canopy ns mount");
         }

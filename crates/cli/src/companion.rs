@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use canopy_index::schema::FORMAT;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A program that `canopy` runs for some commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,18 @@ pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
             _ => return Some(word),
         }
     }
+}
+
+/// Replaces this process, another companion, by `canopy-cluster` with the words of a command. Returns
+/// only if that fails.
+///
+/// # Errors
+///
+/// Fails if `canopy-cluster` is missing, or cannot be started.
+pub fn become_cluster(words: impl IntoIterator<Item = OsString>) -> anyhow::Result<Outcome> {
+    let companion = Companion::Cluster;
+    let arguments = [companion.name().into(), "cluster".into()].into_iter().chain(words);
+    Companion::replace(&companion.path()?, arguments)
 }
 
 impl Companion {
@@ -131,12 +143,17 @@ impl Companion {
             self.purpose().0,
             self.name()
         );
+        Self::replace(&path, std::env::args_os())
+    }
+
+    /// Replaces this process by a program with these arguments. Returns only if that fails.
+    fn replace(path: &Path, arguments: impl Iterator<Item = OsString>) -> anyhow::Result<Outcome> {
         let cannot = || format!("cannot run {}", path.display());
         let text = |text: OsString| CString::new(text.into_vec()).with_context(cannot);
-        let program = text(path.clone().into())?;
-        let arguments = std::env::args_os().map(text).collect::<anyhow::Result<Vec<CString>>>()?;
+        let program = text(path.into())?;
+        let arguments = arguments.map(text).collect::<anyhow::Result<Vec<CString>>>()?;
         let mut variables = Vec::new();
-        for (mut name, value) in std::env::vars_os() {
+        for (mut name, value) in std::env::vars_os().filter(|(name, _)| name != VARIABLE) {
             name.push("=");
             name.push(value);
             variables.push(text(name)?);

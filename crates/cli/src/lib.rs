@@ -81,6 +81,7 @@ pub use canopy_model::ErrorKind;
 use canopy_ingest::NeedsDerivedTables;
 use canopy_watch::requests;
 use companion::Companion;
+pub use companion::become_cluster;
 use std::process::ExitCode;
 
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is

@@ -112,7 +112,7 @@ impl Server {
             Request::Part(id) => self.part(*id),
             Request::LeasePart(id) => self.lease_part(session, *id),
             Request::NameOf(id) => self.name_of(caller, *id),
-            Request::Search(part) => self.search(peers, caller, part),
+            Request::Search(part) => self.search(peers, caller, part, None),
             Request::Arrivals(since) => Ok(self.arrivals(*since)),
             Request::Parents(id) => self.parents_of(caller, *id),
             // The process does this.
@@ -456,8 +456,8 @@ impl Server {
                 Ok(Response::Sessions(sessions, self.tablet.counts_usage()))
             }
             ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
-            // The process does this.
-            ServerRequest::Tally => Err(Error::Unfit),
+            // The process does these.
+            ServerRequest::Tally | ServerRequest::Then(..) => Err(Error::Unfit),
             ServerRequest::BeginCheck
             | ServerRequest::Facts(..)
             | ServerRequest::Directories(_)

@@ -535,6 +535,11 @@ impl Client {
         self.ask(server, self.reader(caller), request)
     }
 
+    /// Returns the user of requests that are of nobody; none if servers trust this client.
+    pub(crate) fn own(&self) -> Option<&Credentials> {
+        self.own.as_ref()
+    }
+
     /// Returns whether servers check what this client asks.
     pub(crate) fn is_checked(&self) -> bool {
         self.own.is_some()

@@ -233,6 +233,7 @@ fn named_in_past(request: &PastRequest<'_>) -> Vec<FileId> {
         PastRequest::Execute(operation) => named_by(operation),
         PastRequest::List(page) => vec![page.directory],
         PastRequest::Part(id) | PastRequest::NameOf(id) | PastRequest::Parents(id) => vec![*id],
+        PastRequest::Search(part) => vec![part.query.base],
         PastRequest::Servers => Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Processes run servers (`node`), and clients reach them over the network (`connection`). `docs/cluster.md`
 //! describes the whole for administrators, and `docs/SEMANTICS.md` what is promised. Restoring snapshots
-//! and queries of snapshots are refused so far ([`Error::NotYet`]).
+//! is refused so far ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -18,11 +18,13 @@
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | when partitions split, and the split; numbers of entries | `growth`, `process/splitting`; `tally` |
+//! | splits by hand | `spreading` |
 //! | time and waiting, which a simulation decides | `pace` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | operations as futures | `futures` |
 //! | queries | `searching` |
 //! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | reaching a running cluster, for a mount or a command | `connection`, `security` |
@@ -61,6 +63,7 @@ mod directories;
 mod envelope;
 mod error;
 mod everywhere;
+mod futures;
 #[doc(hidden)]
 pub mod fuzzing;
 mod growth;
@@ -91,6 +94,7 @@ mod server;
 mod sessions;
 mod slots;
 mod snapshots;
+mod spreading;
 mod stopped;
 mod tables;
 mod tally;
@@ -107,13 +111,14 @@ pub use contents::{ClusterNamespace, NoStorage};
 pub use cuts::{CutId, CutReply, CutStep};
 pub use envelope::Route;
 pub use error::{Error, Result};
+pub use futures::{AsyncClient, Execution};
 pub use handover::{Step, Steps};
 pub use holds::MovedHold;
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
 pub use locks::{LastRequest, LockAsk, LockReply, LockRequest};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Partitions, PastRequest, Refusal, Request,
-    Response, Sender, ServerRequest, SessionId,
+    Response, Sender, ServerRequest, SessionId, ThenRequest,
 };
 pub use metrics::{Counter, Metrics};
 pub use node::{Node, NodeError, NodeSettings};
@@ -126,6 +131,7 @@ pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
+pub use spreading::{HeldPartition, partitions, partitions_of, placement, split, spread};
 pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
 pub use tally::Tally;

@@ -129,6 +129,17 @@ pub enum PastRequest<'a> {
     Parents(FileId),
     /// Returns the number of servers then. Any server knows.
     Servers,
+    /// Searches what the server had.
+    Search(#[serde(borrow)] SearchPart<'a>),
+}
+
+/// Something that a search of a snapshot asks another server as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ThenRequest {
+    /// Like `ServerRequest::Ancestor`.
+    Ancestor(FileId),
+    /// Like `ServerRequest::Part`.
+    Part(FileId),
 }
 
 /// Something that only servers ask each other.
@@ -192,6 +203,8 @@ pub enum ServerRequest<'a> {
     EndRecall(FileId, SessionId),
     /// Returns the directory that a name stands for, if it does.
     DirectoryAt(OwnedName),
+    /// Answers as the server was in a snapshot.
+    Then(u64, ThenRequest),
 }
 
 /// A message about an intent.

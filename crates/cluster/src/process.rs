@@ -359,6 +359,11 @@ impl Process {
         {
             return server.tally().map(Response::Tally);
         }
+        if let (Request::OfServer(ServerRequest::Then(number, then)), Caller::Trusted) =
+            (request, sender.caller)
+        {
+            return self.answer_then(server.id, *number, *then);
+        }
         let answered = server.answer(self, sender, request, may_wait);
         self.report(&server, request, &answered);
         if concerns_several(request) && server.has_doubts() {

@@ -98,7 +98,8 @@ impl Security {
         Ok(ClientSecurity { tls, trusted_uids })
     }
 
-    /// Reads again which certificates were revoked, if that is known, and the own certificate.
+    /// Reads again which certificates were revoked and which keys are trusted, if that is known, and the
+    /// own certificate.
     ///
     /// # Errors
     ///
@@ -108,7 +109,9 @@ impl Security {
         if let Some(storage) = &self.storage {
             trust.refresh(&**storage)?;
         }
-        credentials.reload()?;
+        if credentials.reload()? && self.storage.is_none() {
+            trust.follow(credentials)?;
+        }
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use canopy_cluster::certificates::{
     Authority, CertificateError, ClusterId, Credentials, Identity, NodeName, Refusal, Serial,
-    Trust, client_config, identify, issued, revoke, server_config,
+    Trust, client_config, identify, issued, retire_keys, revoke, server_config,
 };
 use canopy_cluster::create_cluster;
 use canopy_namespace::{Ownership, Settings, system_clock};
@@ -618,4 +618,78 @@ fn the_key_is_made_once() {
     let file = site.path("empty.key");
     assert!(Authority::open(&empty, &file, now_s()).is_err());
     assert!(!file.exists());
+}
+
+#[test]
+fn the_key_is_replaced_while_servers_run() {
+    let mut site = Site::new();
+    let (storage, key) = (site.storage.clone(), site.path("cluster.key"));
+    let first = fs::read_to_string(&key).unwrap();
+    let file = site.path("n1.pem");
+    let make = |site: &Site, identity: &Identity| {
+        let made = site.authority.issue(&*site.storage, identity, 1, now_s()).unwrap();
+        made.write(&file, true).unwrap();
+    };
+    make(&site, &node("n1", false));
+    let node_file = Credentials::open(&file).unwrap();
+    let node_trust = Trust::of_client(&node_file).unwrap();
+    let of_node = client_config(&node_trust, &node_file).unwrap();
+    let (old_trust, old_server) = site.server();
+    let old_leaf = shake(&of_node, &old_server).unwrap();
+
+    // The new key is made, by a run that is interrupted before the key is in its place.
+    site.authority = Authority::replace(&*storage, &key, now_s()).unwrap();
+    let second = fs::read_to_string(&key).unwrap();
+    assert_ne!(first, second);
+    fs::rename(&key, site.path("cluster.key.new")).unwrap();
+    fs::write(&key, &first).unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    site.authority = Authority::open(&*storage, &key, now_s()).unwrap();
+    assert_eq!(fs::read_to_string(&key).unwrap(), second);
+    assert!(!site.path("cluster.key.new").exists());
+    let again = Authority::replace(&*storage, &key, now_s()).err().unwrap();
+    assert!(again.to_string().contains("retire that one first"), "{again}");
+
+    // Before a server has read of it, it does not know the new key; then it takes both.
+    let newer = site.credentials(&node("n2", false));
+    assert!(shake(&client(&newer), &old_server).is_err());
+    old_trust.refresh(&*storage).unwrap();
+    shake(&client(&newer), &old_server).unwrap();
+    shake(&of_node, &old_server).unwrap();
+    // A new certificate of a server is for nodes with new ones. A node that runs reads its own again.
+    let (new_trust, new_server) = site.server();
+    shake(&client(&newer), &new_server).unwrap();
+    assert!(shake(&of_node, &new_server).is_err());
+    make(&site, &node("n1", false));
+    assert!(node_file.reload().unwrap());
+    node_trust.follow(&node_file).unwrap();
+    let new_leaf = shake(&of_node, &new_server).unwrap();
+    shake(&of_node, &old_server).unwrap();
+
+    // Without the old key, its certificates are refused, on open connections, too.
+    old_trust.identify(&old_leaf).unwrap();
+    assert_eq!(retire_keys(&*storage, now_s()).unwrap(), 1);
+    assert_eq!(retire_keys(&*storage, now_s()).unwrap(), 0);
+    for trust in [&old_trust, &new_trust] {
+        trust.refresh(&*storage).unwrap();
+        let refused = trust.identify(&old_leaf).err().unwrap();
+        assert!(matches!(refused, CertificateError::Refused(Refusal::Key)), "{refused}");
+        trust.identify(&new_leaf).unwrap();
+    }
+    shake(&of_node, &new_server).unwrap();
+    // With the old key, nothing can be made that is accepted.
+    fs::write(&key, &first).unwrap();
+    let wrong = Authority::open(&*storage, &key, now_s()).err().unwrap();
+    assert!(wrong.to_string().contains("it is not the key of this cluster"), "{wrong}");
+    let forged = sign(&site.contents(&site.uri("server")), &site.issuer());
+    assert!(shake(&site.forged(vec![forged.0.der().clone()], &forged.1), &new_server).is_err());
+    // Certificates that were made since have the new key alone, and running holders take them.
+    fs::write(&key, &second).unwrap();
+    site.authority = Authority::open(&*storage, &key, now_s()).unwrap();
+    make(&site, &node("n1", false));
+    assert!(node_file.reload().unwrap());
+    node_trust.follow(&node_file).unwrap();
+    shake(&of_node, &new_server).unwrap();
+    // There can be a third one.
+    Authority::replace(&*storage, &key, now_s()).unwrap();
 }

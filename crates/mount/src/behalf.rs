@@ -31,6 +31,11 @@ pub(crate) fn of(namespace: &Arc<dyn Execute>, request: &Request) -> Result<Arc<
     Ok(Arc::new(Asking { namespace: namespace.clone(), who }))
 }
 
+/// Returns a namespace that executes operations for a user.
+pub(crate) fn of_user(namespace: &Arc<dyn Execute>, who: &Credentials) -> Arc<dyn Execute> {
+    Arc::new(Asking { namespace: namespace.clone(), who: who.clone() })
+}
+
 impl Execute for Asking {
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         let caller = match caller {
@@ -149,7 +154,16 @@ impl FileContents for Asking {
     }
 
     fn open_past_file(&self, snapshot: u64, id: FileId) -> Result<PastHandle> {
-        self.namespace.open_past_file(snapshot, id)
+        self.namespace.open_past_file_for(&self.who, snapshot, id)
+    }
+
+    fn open_past_file_for(
+        &self,
+        who: &Credentials,
+        snapshot: u64,
+        id: FileId,
+    ) -> Result<PastHandle> {
+        self.namespace.open_past_file_for(who, snapshot, id)
     }
 
     fn past_bytes(&self, handle: PastHandle) -> Result<u64> {

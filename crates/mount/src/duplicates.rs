@@ -212,7 +212,7 @@ impl Reader<'_> {
     }
 
     fn open(&self, inode: &Inode) -> Answer<Option<Open>> {
-        let (namespace, id) = (&self.queries.namespace, inode.id);
+        let (namespace, id) = (self.queries.pasts.by(self.who), inode.id);
         let (at, _) = self.queries.place(self.base)?;
         if let Moment::Snapshot(number) = at {
             let may = namespace.lets_read(at, id, self.who)?
@@ -221,7 +221,9 @@ impl Reader<'_> {
         }
         namespace.hold(id)?;
         let opened = match namespace.lets_read(at, id, self.who) {
-            Ok(true) => namespace.open(id).map(|()| Some(Open::Now(id))),
+            Ok(true) => {
+                namespace.open_for(self.who, Wanted::READ, id).map(|()| Some(Open::Now(id)))
+            }
             other => other.map(|_| None),
         };
         if !matches!(opened, Ok(Some(_))) {

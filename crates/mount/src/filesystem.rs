@@ -98,13 +98,11 @@ impl Filesystem {
 
     pub(crate) fn new(namespace: Arc<dyn Execute>, options: &Options) -> Answer<Self> {
         let accounts = Accounts::system();
-        let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone()));
+        let queries =
+            Arc::new(Queries::new(namespace.clone(), accounts.clone(), options.names_users));
         let root = match &options.snapshot {
             None => Node::File(ROOT),
-            Some(name) => {
-                let owner = Credentials::new(0, [0]);
-                queries.pasts.enter(ROOT, name.as_bytes(), &owner)?.node
-            }
+            Some(name) => queries.pasts.enter_root(name.as_bytes())?.node,
         };
         Ok(Filesystem {
             queries,
@@ -257,7 +255,7 @@ impl fuser::Filesystem for Filesystem {
     ) {
         let mode = if mode & TYPE_MASK == 0 { mode | file_type::REGULAR } else { mode };
         let (uid, gid) = (request.uid(), request.gid());
-        let new = New { mode, umask, uid, gid, rdev, target: Vec::new() };
+        let new = New { mode, umask, uid, gid, rdev, ..New::default() };
         self.create_entry(request, self.node(parent), name, &new, reply);
     }
 

@@ -3,12 +3,13 @@
 //! The kernel checks the permissions of then, and asks again for every name, so that those of now
 //! are checked here for whoever asks: what has been hidden since stays hidden.
 
+use crate::behalf;
 use crate::node::{Node, SLOTS_MAX, Shown, SnapshotFile};
 use crate::packed::Blocks;
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Moment, PastHandle};
-use canopy_namespace::{Entry, EntryName, Error, Execute, FileId, Inode, Listing};
+use canopy_namespace::{Entry, EntryName, Error, Execute, FileId, Inode, Listing, ROOT};
 use fuser::FileHandle;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ type Answer<T> = Result<T, Error>;
 /// The snapshots that were asked for.
 pub(crate) struct Pasts {
     namespace: Arc<dyn Execute>,
+    /// Whether operations name the user behind them: servers check what that user may do.
+    names_users: bool,
     /// Their numbers, in the order in which this mount met them.
     slots: Mutex<Vec<u64>>,
     /// The blocks of ids that this mount met.
@@ -31,13 +34,33 @@ pub(crate) struct Pasts {
 }
 
 impl Pasts {
-    pub(crate) fn new(namespace: Arc<dyn Execute>) -> Self {
-        Pasts { namespace, slots: Mutex::default(), blocks: Blocks::default() }
+    pub(crate) fn new(namespace: Arc<dyn Execute>, names_users: bool) -> Self {
+        Pasts { namespace, names_users, slots: Mutex::default(), blocks: Blocks::default() }
+    }
+
+    /// Returns the namespace for a user.
+    pub(crate) fn by(&self, who: &Credentials) -> Arc<dyn Execute> {
+        match self.names_users {
+            true => behalf::of_user(&self.namespace, who),
+            false => self.namespace.clone(),
+        }
+    }
+
+    /// Returns the topmost directory as a snapshot has it, for the mount itself.
+    pub(crate) fn enter_root(&self, name: &[u8]) -> Answer<Shown> {
+        // Servers that do not trust the mount are asked for its own user.
+        let root = Credentials::new(0, [0]);
+        let (number, inode) = self.namespace.enter_snapshot(name, ROOT, &root)?;
+        self.entered(number, inode)
     }
 
     /// Returns a directory as a snapshot has it, for somebody who could get there then.
     pub(crate) fn enter(&self, base: FileId, name: &[u8], who: &Credentials) -> Answer<Shown> {
-        let (number, inode) = self.namespace.enter_snapshot(name, base, who)?;
+        let (number, inode) = self.by(who).enter_snapshot(name, base, who)?;
+        self.entered(number, inode)
+    }
+
+    fn entered(&self, number: u64, inode: Inode) -> Answer<Shown> {
         let mut slots = self.slots.lock();
         let known = slots.iter().position(|one| *one == number);
         let slot = known.unwrap_or(slots.len());
@@ -86,14 +109,14 @@ impl Pasts {
         let at = self.of(parent)?;
         let directory = self.id(parent)?;
         self.check(parent, Wanted::SEARCH, who)?;
-        let inode = self.namespace.lookup(at, EntryName::new(directory, name))?;
+        let inode = self.by(who).lookup(at, EntryName::new(directory, name))?;
         self.shown_as(parent.slot, inode)
     }
 
     /// Returns an error if the present permissions hide from a user what is in a file or directory.
     fn check(&self, file: SnapshotFile, wanted: Wanted, who: &Credentials) -> Answer<()> {
         let number = self.slots.lock().get(file.slot).copied().ok_or(Errno::STALE)?;
-        match self.namespace.is_shown(number, self.id(file)?, wanted, who)? {
+        match self.by(who).is_shown(number, self.id(file)?, wanted, who)? {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
         }
@@ -104,9 +127,9 @@ impl Pasts {
         self.shown_as(file.slot, self.namespace.inode(self.of(file)?, self.id(file)?)?)
     }
 
-    /// Returns the directory above one.
-    pub(crate) fn parent(&self, file: SnapshotFile) -> Answer<SnapshotFile> {
-        let parent = self.namespace.parent(self.of(file)?, self.id(file)?)?;
+    /// Returns the directory above one, for whom `by` is.
+    pub(crate) fn parent(&self, by: &dyn Execute, file: SnapshotFile) -> Answer<SnapshotFile> {
+        let parent = by.parent(self.of(file)?, self.id(file)?)?;
         Ok(SnapshotFile { slot: file.slot, id: self.blocks.pack(parent)? })
     }
 
@@ -122,9 +145,11 @@ impl Pasts {
         Ok(Listing::new(id))
     }
 
-    /// Passes entries of a directory to `add`, with their cookies and names, until it returns false.
+    /// Passes entries of a directory to `add`, with their cookies and names, until it returns false;
+    /// for whom `by` is.
     pub(crate) fn list(
         &self,
+        by: &dyn Execute,
         directory: SnapshotFile,
         listing: &mut Listing,
         after: u64,
@@ -139,7 +164,7 @@ impl Pasts {
                 false
             }
         };
-        self.namespace.list(at, listing, after, add)?;
+        by.list(at, listing, after, add)?;
         failed.map_or(Ok(()), Err)
     }
 
@@ -157,7 +182,7 @@ impl Pasts {
         if name.starts_with(b"user.") {
             self.check(file, Wanted::READ, who)?;
         }
-        self.namespace.xattr(at, self.id(file)?, name)
+        self.by(who).xattr(at, self.id(file)?, name)
     }
 
     /// Returns the names of extended attributes.
@@ -171,7 +196,7 @@ impl Pasts {
     pub(crate) fn open(&self, file: SnapshotFile, who: &Credentials) -> Answer<FileHandle> {
         let number = self.number(file)?;
         self.check(file, Wanted::READ, who)?;
-        let PastHandle(handle) = self.namespace.open_past_file(number, self.id(file)?)?;
+        let PastHandle(handle) = self.by(who).open_past_file(number, self.id(file)?)?;
         Ok(FileHandle(FIRST_HANDLE + handle))
     }
 

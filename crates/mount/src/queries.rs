@@ -68,9 +68,9 @@ fn is_duplicates(component: &[u8]) -> bool {
 }
 
 impl Queries {
-    pub(crate) fn new(namespace: Arc<dyn Execute>, accounts: Accounts) -> Self {
+    pub(crate) fn new(namespace: Arc<dyn Execute>, accounts: Accounts, names_users: bool) -> Self {
         Queries {
-            pasts: Pasts::new(namespace.clone()),
+            pasts: Pasts::new(namespace.clone(), names_users),
             namespace,
             nodes: QueryNodes::default(),
             refusals: Refusals::default(),

@@ -72,7 +72,7 @@ pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
-pub use maintenance::facts::{Fact, FactPage, InodeFact, NameKind, Place};
+pub use maintenance::facts::{CheckedTable, Fact, FactPage, InodeFact, NameKind, Place};
 pub use maintenance::mend::Mend;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
@@ -83,7 +83,7 @@ pub use namespace::{
 };
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
-pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::change::{New, Origin, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::executed::{ChangeId, ExecutedRecord, Running};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;

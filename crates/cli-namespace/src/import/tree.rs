@@ -4,17 +4,17 @@
 
 use super::files::Links;
 use super::look::{self, Mount, Xattrs};
-use crate::copy::Copier;
+use super::target::{NewFile, Place, Target};
 use crate::faults::Faults;
 use crate::names::Names;
-use anyhow::{Context, bail};
-use canopy_namespace::{Bulk, FileId, Inode, Namespace};
+use anyhow::{Context, anyhow, bail};
+use canopy_namespace::{FileId, Inode};
 use canopy_store::hash_of;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir, Statx};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +23,9 @@ const OPEN_MAX: usize = 128;
 
 /// Bytes asked of one getdents64.
 const DIRENT_BYTES: usize = 256 << 10;
+
+/// Directories that are made at once.
+const DIRECTORIES: usize = 256;
 
 /// The tree to import, and the options.
 pub struct Plan {
@@ -43,15 +46,13 @@ pub struct Plan {
 }
 
 /// A tree that is being imported.
-pub struct Tree<'a> {
+pub struct Tree<'a, T> {
     pub(super) plan: &'a Plan,
-    pub(super) bulk: Bulk<'a>,
-    namespace: &'a Namespace,
+    pub(super) target: &'a mut T,
     entries: &'a AtomicU64,
-    pub(super) faults: Faults,
+    pub(super) faults: &'a Faults,
     pub(super) links: Links,
     pub(super) xattrs: Xattrs,
-    pub(super) copier: Copier,
     pub(super) levels: Vec<Level>,
     mount: Mount,
     /// Hashes of the names of the directory that is being read: one that is replaced meanwhile may
@@ -69,85 +70,122 @@ pub(super) struct Level {
     place: (u64, u64),
     /// With a link for each directory in it that was imported.
     pub(super) inode: Inode,
-    /// Directories in it that are still to be read.
+    /// Its extended attributes.
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Directories in it that are still to be made.
     left: Names,
+    /// Directories in it that were made, and are still to be read.
+    made: Vec<(CString, FileId)>,
 }
 
-impl<'a> Tree<'a> {
-    /// Prepares to import the tree below `source`. `entries` counts the imported ones.
+impl<'a, T: Target> Tree<'a, T> {
+    /// Prepares to import the tree below `source` into the directory `top`. `entries` counts the
+    /// imported ones.
     pub fn new(
         plan: &'a Plan,
-        namespace: &'a Namespace,
+        (target, top): (&'a mut T, FileId),
         source: OwnedFd,
         entries: &'a AtomicU64,
+        faults: &'a Faults,
     ) -> anyhow::Result<Self> {
         let stat = look::look_at_open(&source).context("the source")?;
         let mut tree = Tree {
             plan,
-            bulk: Bulk::begin(namespace)?,
-            namespace,
+            target,
             entries,
-            faults: Faults::default(),
+            faults,
             links: Links::default(),
             xattrs: Xattrs::default(),
-            copier: Copier::default(),
             levels: Vec::new(),
             mount: look::mount_of(&stat),
             seen: HashSet::new(),
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
         };
-        let mut inode = plan.directory.clone();
+        let mut inode = Inode { id: top, ..plan.directory.clone() };
         if plan.name.is_some() {
-            (inode.id, inode.nlink) = (tree.bulk.new_id()?, 2);
+            inode.nlink = 2;
         }
-        let links = inode.nlink;
+        let (links, mut xattrs) = (inode.nlink, Vec::new());
         if plan.takes_attributes {
             tree.check_times(c".", &stat);
             inode = look::inode_of(&stat, inode.id, inode.project);
             inode.nlink = links;
-            tree.read_xattrs(&source, &mut inode, c".")?;
+            xattrs = tree.read_xattrs(&source, c".");
         }
-        let place = (look::device_of(&stat), stat.stx_ino);
-        let level =
-            Level { name: Vec::new(), fd: Some(source), place, inode, left: Names::default() };
+        let level = Level {
+            name: Vec::new(),
+            fd: Some(source),
+            place: (look::device_of(&stat), stat.stx_ino),
+            inode,
+            xattrs,
+            left: Names::default(),
+            made: Vec::new(),
+        };
         tree.levels.push(level);
         Ok(tree)
     }
 
-    /// Imports everything, and returns the faults. Nothing of it is visible before the end.
-    pub fn run(mut self) -> anyhow::Result<Faults> {
+    /// Imports everything but the source itself, which is returned.
+    pub fn run(mut self) -> anyhow::Result<NewFile> {
         self.read()?;
-        let top = loop {
-            let is_top = self.levels.len() == 1;
-            let Some(level) = self.levels.last_mut() else { bail!("the walk has lost its way") };
-            match level.left.pop() {
-                Some(name) => self.descend(&name)?,
-                None if is_top => break level.inode.clone(),
-                None => self.ascend()?,
+        loop {
+            if let Some((name, id)) = self.next_directory()? {
+                self.descend(&name, id)?;
+            } else if self.levels.len() > 1 {
+                self.ascend()?;
+            } else {
+                break;
             }
-        };
+        }
         for inode in self.links.take_all() {
-            self.bulk.add_linked(&inode)?;
+            self.target.add_linked(&inode)?;
         }
-        let mut directory = top.clone();
-        if let Some((parent, name)) = &self.plan.name {
-            self.bulk.add(*parent, name, &top)?;
-            directory = self.plan.directory.clone();
-            directory.nlink += 1;
+        let Some(Level { inode, xattrs, .. }) = self.levels.pop() else {
+            bail!("the walk has lost its way")
+        };
+        Ok(NewFile { inode, xattrs, ..NewFile::default() })
+    }
+
+    /// Returns the next directory to read in the one where the walk is. Several are made at once.
+    fn next_directory(&mut self) -> anyhow::Result<Option<(CString, FileId)>> {
+        let Self { levels, target, .. } = self;
+        loop {
+            let Some(level) = levels.last_mut() else { return Ok(None) };
+            if let Some(made) = level.made.pop() {
+                return Ok(Some(made));
+            }
+            let left = std::iter::from_fn(|| level.left.pop());
+            let names = Vec::from_iter(left.take(DIRECTORIES));
+            if names.is_empty() {
+                return Ok(None);
+            }
+            let parent = level.inode.id;
+            let path = |name: &CString| path_of(levels, name.to_bytes());
+            let made = target.new_directories(parent, &names, &path)?;
+            let made = names.into_iter().zip(made).rev();
+            let made = made.filter_map(|(name, id)| Some((name, id?)));
+            let made = Vec::from_iter(made);
+            if let Some(level) = levels.last_mut() {
+                level.made = made;
+            }
         }
-        if !self.plan.takes_attributes || self.plan.name.is_some() {
-            let now_ns = self.namespace.now_ns();
-            (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
-        }
-        self.bulk.commit(&directory)?;
-        Ok(self.faults)
+    }
+
+    /// Does something with a name of the directory where the walk is.
+    pub(super) fn at<R>(
+        &mut self,
+        name: &CStr,
+        work: impl FnOnce(&mut T, &Place<'_>) -> anyhow::Result<R>,
+    ) -> anyhow::Result<R> {
+        let Self { levels, target, .. } = self;
+        let parent = levels.last().context("the walk has lost its way")?.inode.id;
+        let path = || path_of(levels, name.to_bytes());
+        work(target, &Place { parent, name: name.to_bytes(), path: &path })
     }
 
     /// Returns the path of a file in the directory where the walk is, below the source.
     pub(super) fn path(&self, name: &CStr) -> String {
-        let names = self.levels.iter().skip(1).map(|level| level.name.as_slice());
-        let names = Vec::from_iter(names.chain([name.to_bytes()]));
-        String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+        path_of(&self.levels, name.to_bytes())
     }
 
     /// Reports why a file was left out, also if it has vanished meanwhile.
@@ -165,7 +203,14 @@ impl<'a> Tree<'a> {
     fn read(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { return Ok(()) };
+        let (id, is_top) = (level.inode.id, self.levels.len() == 1);
         let mut buffer = std::mem::take(&mut self.buffer);
+        if let Some(most) = self.target.spreads_beyond()
+            && !(is_top && self.plan.has_names)
+            && has_more(&fd, &mut buffer, most)
+        {
+            self.target.spread(id);
+        }
         self.seen.clear();
         // Without it, what comes says that it cannot be looked at.
         let entered = self.xattrs.enter(&fd);
@@ -250,18 +295,14 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns an error if there is such a name already where everything goes.
-    fn check_new(&self, name: &[u8]) -> anyhow::Result<()> {
-        if !self.plan.has_names || self.levels.len() > 1 {
-            return Ok(());
+    fn check_new(&mut self, name: &[u8]) -> anyhow::Result<()> {
+        if self.plan.has_names
+            && self.levels.len() == 1
+            && self.target.has_name(self.plan.directory.id, name)?
+        {
+            return Err(is_taken(name));
         }
-        match self.namespace.lookup(self.plan.directory.id, name) {
-            Err(error) if error.errno() == Errno::NOENT => Ok(()),
-            Err(error) => Err(error.into()),
-            Ok(_) => bail!(
-                "the namespace has {} there already; nothing was imported",
-                String::from_utf8_lossy(name)
-            ),
-        }
+        Ok(())
     }
 
     fn is_on_mount(&self, stat: &Statx) -> bool {
@@ -272,11 +313,10 @@ impl<'a> Tree<'a> {
     }
 
     /// Goes into a directory and reads it. An unreadable one is imported as if it were empty.
-    fn descend(&mut self, name: &CStr) -> anyhow::Result<()> {
-        let id = self.bulk.new_id()?;
+    fn descend(&mut self, name: &CStr, id: FileId) -> anyhow::Result<()> {
         let Some(above) = self.levels.last() else { return Ok(()) };
         let Some(above_fd) = &above.fd else { return Ok(()) };
-        let (project, parent) = (above.inode.project, above.inode.id);
+        let project = above.inode.project;
         let opened = look::open_directory(above_fd, name);
         let stat = match &opened {
             Ok(fd) => look::look_at_open(fd),
@@ -287,19 +327,15 @@ impl<'a> Tree<'a> {
             |stat: &Statx| FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
         let stat = match stat {
             Ok(stat) if is_directory(&stat) => stat,
-            Ok(_) => {
-                self.leave_out(name, Errno::NOTDIR);
-                return Ok(());
-            }
-            Err(errno) => {
-                self.leave_out(name, errno);
-                return Ok(());
+            unfit => {
+                self.leave_out(name, unfit.err().unwrap_or(Errno::NOTDIR));
+                return self.at(name, |target, place| target.drop_directory(place));
             }
         };
         let place = (look::device_of(&stat), stat.stx_ino);
         if self.plan.own.contains(&place) {
             self.faults.add(self.path(name), "the namespace itself is not imported into it");
-            return Ok(());
+            return self.at(name, |target, place| target.drop_directory(place));
         }
         self.check_times(name, &stat);
         let mut inode = look::inode_of(&stat, id, project);
@@ -312,15 +348,24 @@ impl<'a> Tree<'a> {
             Ok(fd) => fd,
             Err(errno) => {
                 self.leave_out(name, errno);
-                return Ok(self.bulk.add(parent, name.to_bytes(), &inode)?);
+                let directory = NewFile { inode, ..NewFile::default() };
+                return self.at(name, |target, place| target.add_directory(place, directory));
             }
         };
-        self.read_xattrs(&fd, &mut inode, name)?;
+        let xattrs = self.read_xattrs(&fd, name);
         if !self.plan.crosses_mounts && !self.is_on_mount(&stat) {
-            return Ok(self.bulk.add(parent, name.to_bytes(), &inode)?);
+            let directory = NewFile { inode, xattrs, ..NewFile::default() };
+            return self.at(name, |target, place| target.add_directory(place, directory));
         }
-        let name = name.to_bytes().to_vec();
-        self.levels.push(Level { name, fd: Some(fd), place, inode, left: Names::default() });
+        self.levels.push(Level {
+            name: name.to_bytes().to_vec(),
+            fd: Some(fd),
+            place,
+            inode,
+            xattrs,
+            left: Names::default(),
+            made: Vec::new(),
+        });
         // The source itself stays open.
         if let Some(at) = self.levels.len().checked_sub(OPEN_MAX).filter(|at| *at > 0) {
             self.levels[at].fd = None;
@@ -331,8 +376,11 @@ impl<'a> Tree<'a> {
     /// Goes back to the directory above, once all of this one has been read.
     fn ascend(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.pop() else { return Ok(()) };
+        let Level { name, inode, xattrs, .. } = level;
+        let Ok(name) = CString::new(name) else { return Ok(()) };
+        let directory = NewFile { inode, xattrs, ..NewFile::default() };
+        self.at(&name, |target, place| target.add_directory(place, directory))?;
         let Some(above) = self.levels.last_mut() else { return Ok(()) };
-        self.bulk.add(above.inode.id, &level.name, &level.inode)?;
         if above.fd.is_some() {
             return Ok(());
         }
@@ -345,12 +393,41 @@ impl<'a> Tree<'a> {
             Ok((place, fd)) if place == above.place => above.fd = Some(fd),
             _ => {
                 // The way back is lost, and with it what was still to be read there.
-                let had_more = !std::mem::take(&mut above.left).is_empty();
-                if had_more {
+                let left = std::mem::take(&mut above.left);
+                let made = std::mem::take(&mut above.made);
+                for (name, _) in &made {
+                    self.at(name, |target, place| target.drop_directory(place))?;
+                }
+                if !left.is_empty() || !made.is_empty() {
                     self.faults.add(self.path(c""), "it was moved while it was read");
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Returns the path of a name in the last of these directories, below the first.
+fn path_of(levels: &[Level], name: &[u8]) -> String {
+    let names = levels.iter().skip(1).map(|level| level.name.as_slice());
+    let names = Vec::from_iter(names.chain([name]));
+    String::from_utf8_lossy(&names.join(&b'/')).into_owned()
+}
+
+/// Returns the error of a name that the namespace has already.
+pub fn is_taken(name: &[u8]) -> anyhow::Error {
+    let name = String::from_utf8_lossy(name);
+    anyhow!("the namespace has {name} there already; nothing was imported")
+}
+
+/// Returns whether a directory has more entries than this, and goes back to its beginning.
+fn has_more(fd: &OwnedFd, buffer: &mut [MaybeUninit<u8>], most: u64) -> bool {
+    let mut entries = RawDir::new(fd, buffer);
+    let mut count = 0;
+    // Reading it again reports an error.
+    while count <= most && matches!(entries.next(), Some(Ok(_))) {
+        count += 1;
+    }
+    let is_back = rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0)).is_ok();
+    count > most && is_back
 }

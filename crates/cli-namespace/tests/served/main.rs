@@ -5,6 +5,7 @@
 mod common;
 mod faults;
 mod first;
+mod importing;
 mod options;
 mod quotas;
 mod sharing;

@@ -116,3 +116,57 @@ fn a_certificate_is_needed_and_checked() {
     success(&site.mount_command(&namespace, "on", &[]).output().unwrap());
     success(&site.unmount("on"));
 }
+
+#[test]
+fn snapshots_are_shown_by_the_rights_of_users() {
+    let mut site = mounted();
+    let own = site.path("own");
+    for (name, mode, uid) in [("open", 0o755, 0), ("ada", 0o700, ADA), ("later", 0o755, 0)] {
+        fs::create_dir(own.join(name)).unwrap();
+        fs::write(own.join(name).join("file"), name).unwrap();
+        fs::write(own.join(name).join("large"), vec![b'x'; 200_000]).unwrap();
+        fs::set_permissions(own.join(name).join("file"), Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(own.join(name).join("large"), Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink("file", own.join(name).join("link")).unwrap();
+        for file in ["file", "large", "."] {
+            chown(own.join(name).join(file), Some(uid), Some(uid)).unwrap();
+        }
+        fs::set_permissions(own.join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let snapshot = crate::common::ns("snapshot").arg("create").arg(&own).arg("then").output();
+    success(&snapshot.unwrap());
+    fs::remove_dir_all(own.join("open")).unwrap();
+    fs::write(own.join("ada/file"), "now").unwrap();
+    fs::set_permissions(own.join("later"), Permissions::from_mode(0o700)).unwrap();
+    let past = {
+        let certificate = site.path("n1.pem");
+        let options = ["--snapshot", "then", "--certificate", certificate.to_str().unwrap()];
+        site.mount("past", &options)
+    };
+    for then in [site.path("n1/[@then]"), site.path("n2/[@then]"), past.clone()] {
+        let shown = |uid, line: &str| {
+            // The process of this test is root, whom the first machine does not speak for.
+            let output = run(uid, Path::new("/"), &format!("cd '{}'; {line}", then.display()));
+            (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        for uid in [ADA, BEN] {
+            let list = shown(
+                uid,
+                "ls . open; ls -a open/.. > /dev/null; cat open/link; wc -c < open/large",
+            );
+            let expected = ".:\nada\nlater\nopen\n\nopen:\nfile\nlarge\nlink\nopen200000\n";
+            assert_eq!(list, (true, expected.to_owned()), "{uid} in {}", then.display());
+            // Closed since.
+            assert!(!shown(uid, "cat later/file").0);
+        }
+        assert_eq!(shown(ADA, "cat ada/file"), (true, "ada".to_owned()));
+        for line in ["cat ada/file", "ls ada"] {
+            assert!(!shown(BEN, line).0, "{line} in {}", then.display());
+        }
+    }
+    assert!(fs::read(past.join("ada/file")).is_err());
+    assert_eq!(fs::read_to_string(site.path("n2/[@then]/later/file")).unwrap(), "later");
+    for on in ["past", "n1", "n2", "own"] {
+        success(&site.unmount(on));
+    }
+}

@@ -207,6 +207,13 @@ pub struct Task {
     /// List all certificates that were made
     #[arg(long)]
     pub list: bool,
+    /// Make a new key for the cluster, which signs from now on; the old one is trusted until it is
+    /// retired
+    #[arg(long)]
+    pub new_key: bool,
+    /// Trust the newest key alone: servers refuse certificates of older ones within seconds, for good
+    #[arg(long)]
+    pub retire_key: bool,
 }
 
 #[derive(clap::Args)]

@@ -100,6 +100,9 @@ pub enum Command {
     /// files that vanished meanwhile, or the namespace itself if it lies in the tree. The namespace
     /// must not be mounted.
     ///
+    /// A namespace on several servers can be in use. Entries appear one after the other; a new directory
+    /// of --into is closed to users until all are there. If it is interrupted, the same command goes on.
+    ///
     /// Example: canopy ns import /home /srv/projects --into /home --data
     Import(Import),
     /// Write a tree of a namespace into a directory of the system

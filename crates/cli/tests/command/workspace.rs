@@ -119,6 +119,16 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-text",
         ],
     ),
+    (
+        "canopy-c",
+        &[
+            "canopy-cluster",
+            "canopy-model",
+            "canopy-namespace",
+            "canopy-object-storage",
+            "canopy-store",
+        ],
+    ),
     ("canopy-namespace", &["canopy-model", "canopy-query", "canopy-store"]),
     ("canopy-fuse", &["canopy-model", "canopy-query"]),
     (

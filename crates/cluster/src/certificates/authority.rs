@@ -7,6 +7,7 @@
 use super::der::Fields;
 use super::error::CertificateError;
 use super::identity::{Certified, ClusterId, Identity, Serial};
+use super::records::TrustedKey;
 use super::{private_file, records};
 use canopy_store::storage::{Created, Storage};
 use rcgen::{
@@ -15,7 +16,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use time::OffsetDateTime;
 
 /// Days for which a certificate is valid, unless somebody says otherwise.
@@ -29,21 +30,23 @@ const DAY_S: i64 = 86_400;
 /// Certificates are valid from so long before they were made on: clocks of machines differ.
 const SKEW_S: i64 = 3600;
 
-/// The cluster's key is valid for so long: it has no successor.
+/// The cluster's key is valid for so long: another one takes its place only by hand.
 const AUTHORITY_S: i64 = 100 * 365 * DAY_S;
 
 /// The cluster's own key.
 pub struct Authority {
     cluster: ClusterId,
     issuer: Issuer<'static, KeyPair>,
-    certificate: String,
+    /// Certificates of all keys that are trusted, that of this one first.
+    certificates: Vec<String>,
+    number: u32,
 }
 
 /// A certificate that was just made, with its private key.
 pub struct MadeCertificate {
     /// Its contents.
     pub certified: Certified,
-    /// Certificate, private key and the cluster's certificate, in PEM.
+    /// Certificate, private key and the certificates of the cluster's keys, in PEM.
     pub(super) text: String,
 }
 
@@ -65,7 +68,9 @@ impl Authority {
         now_s: i64,
     ) -> Result<Self, CertificateError> {
         let cluster = ClusterId::of(storage)?;
-        let stored = records::authority(storage)?;
+        let mut trusted = records::authorities(storage)?;
+        let stored = trusted.pop();
+        finish_replacing(key_file, stored.as_ref())?;
         let key = match private_file::read(key_file) {
             Err(error) if is_missing(&error) && stored.is_some() => {
                 return Err(CertificateError::Invalid(format!(
@@ -76,16 +81,50 @@ impl Authority {
             Err(error) if is_missing(&error) => make_key(key_file)?,
             read => key_of(key_file, &read?)?,
         };
-        let certificate = match stored {
-            Some(certificate) => certificate,
-            None => publish(storage, &self_signed(cluster, &key, now_s)?)?,
+        let newest = match stored {
+            Some(newest) => newest,
+            None => publish(storage, 1, &self_signed(cluster, &key, now_s)?)?,
         };
-        if public_key_of(&certificate)? != key.subject_public_key_info() {
+        if !is_of(&key, &newest)? {
             let what = "it is not the key of this cluster".into();
             return Err(CertificateError::Unfit { path: key_file.to_owned(), what });
         }
         let issuer = Issuer::new(parameters(cluster, now_s)?, key);
-        Ok(Authority { cluster, issuer, certificate })
+        let older = trusted.into_iter().map(|one| one.certificate);
+        let certificates = [newest.certificate].into_iter().chain(older).collect();
+        Ok(Authority { cluster, issuer, certificates, number: newest.number })
+    }
+
+    /// Makes a new key in place of the one in a file, which signs from now on. Servers trust both, until
+    /// the old one is retired ([`retire_keys`](super::retire_keys)). If this is interrupted, opening the
+    /// key completes it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `open` does, with `Invalid` if an older key is still trusted, and if another process
+    /// does the same.
+    pub fn replace(
+        storage: &dyn Storage,
+        key_file: &Path,
+        now_s: i64,
+    ) -> Result<Self, CertificateError> {
+        let current = Authority::open(storage, key_file, now_s)?;
+        if current.certificates.len() > 1 {
+            let what = "an older key is still trusted: retire that one first, with --retire-key";
+            return Err(CertificateError::Invalid(what.into()));
+        }
+        let coming = coming(key_file);
+        let key = match private_file::read(&coming) {
+            Err(error) if is_missing(&error) => make_key(&coming)?,
+            read => key_of(&coming, &read?)?,
+        };
+        let certificate = self_signed(current.cluster, &key, now_s)?;
+        let stored = publish(storage, current.number + 1, &certificate)?;
+        if !is_of(&key, &stored)? {
+            let what = "another process has made a new key just now".into();
+            return Err(CertificateError::Invalid(what));
+        }
+        Authority::open(storage, key_file, now_s)
     }
 
     /// Makes a certificate and its key, and notes it in storage.
@@ -120,7 +159,7 @@ impl Authority {
         }
         records::note(storage, &certified)?;
         let (certificate, key) = (certificate.pem(), key.serialize_pem());
-        let text = format!("{certificate}{key}{}", self.certificate);
+        let text = format!("{certificate}{key}{}", self.certificates.concat());
         Ok(MadeCertificate { certified, text })
     }
 }
@@ -164,15 +203,46 @@ fn key_of(file: &Path, text: &str) -> Result<KeyPair, CertificateError> {
     })
 }
 
-/// Puts the certificate of the key into storage, or returns the one that is there.
-fn publish(storage: &dyn Storage, certificate: &str) -> Result<String, CertificateError> {
-    match storage.create(records::AUTHORITY, certificate.to_owned().into())? {
-        Created::Now => Ok(certificate.to_owned()),
-        Created::ThereWasOne => {
-            let stored = records::authority(storage)?;
-            Ok(stored.unwrap_or_default())
-        }
+/// Returns the file of a key that takes the place of another one.
+fn coming(key_file: &Path) -> PathBuf {
+    let mut name = key_file.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Puts a new key in its place, if the storage has its certificate already.
+fn finish_replacing(key_file: &Path, newest: Option<&TrustedKey>) -> Result<(), CertificateError> {
+    let coming = coming(key_file);
+    let text = match private_file::read(&coming) {
+        Err(error) if is_missing(&error) => return Ok(()),
+        text => text?,
+    };
+    let Some(newest) = newest else { return Ok(()) };
+    if is_of(&key_of(&coming, &text)?, newest)? {
+        private_file::write(key_file, &text, true)?;
+        // One that stays is the same key.
+        let _ = std::fs::remove_file(coming);
     }
+    Ok(())
+}
+
+/// Returns whether a certificate is that of a key.
+fn is_of(key: &KeyPair, trusted: &TrustedKey) -> Result<bool, CertificateError> {
+    Ok(public_key_of(trusted)? == key.subject_public_key_info())
+}
+
+/// Puts the certificate of a key into storage, or returns the one that is there.
+fn publish(
+    storage: &dyn Storage,
+    number: u32,
+    certificate: &str,
+) -> Result<TrustedKey, CertificateError> {
+    let name = records::authority_name(number);
+    let certificate = match storage.create(&name, certificate.to_owned().into())? {
+        Created::Now => certificate.to_owned(),
+        Created::ThereWasOne => String::from_utf8_lossy(&storage.read(&name)?).into_owned(),
+    };
+    Ok(TrustedKey { number, certificate })
 }
 
 fn self_signed(cluster: ClusterId, key: &KeyPair, now_s: i64) -> Result<String, CertificateError> {
@@ -220,12 +290,13 @@ fn moment(seconds: i64) -> Result<OffsetDateTime, CertificateError> {
         .map_err(|_| CertificateError::Invalid("the clock of this machine is wrong".into()))
 }
 
-/// Returns the public key in the cluster's certificate.
-fn public_key_of(certificate: &str) -> Result<Vec<u8>, CertificateError> {
+/// Returns the public key in a certificate of the cluster's.
+fn public_key_of(trusted: &TrustedKey) -> Result<Vec<u8>, CertificateError> {
     let damaged = || CertificateError::Corrupt {
-        object: records::AUTHORITY.into(),
+        object: records::authority_name(trusted.number),
         what: "it is not a certificate".into(),
     };
-    let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| damaged())?;
+    let der = CertificateDer::from_pem_slice(trusted.certificate.as_bytes());
+    let der = der.map_err(|_| damaged())?;
     Ok(Fields::read(&der).ok_or_else(damaged)?.public_key)
 }

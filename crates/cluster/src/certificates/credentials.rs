@@ -1,5 +1,5 @@
-//! The file of a holder: a certificate, its private key, and the certificate of the cluster's key, in
-//! PEM and in this order. Only its owner may be able to read it.
+//! The file of a holder: a certificate, its private key, and the certificates of the cluster's keys that
+//! were trusted when it was made, in PEM and in this order. Only its owner may be able to read it.
 
 use super::authority::MadeCertificate;
 use super::error::{CertificateError, Refusal};
@@ -15,11 +15,13 @@ use rustls::sign::CertifiedKey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Keys of a cluster that are trusted at once, at most.
+const KEYS_MAX: usize = 2;
+
 /// A certificate with its private key, as a process uses it.
 #[derive(Debug)]
 pub struct Credentials {
     file: PathBuf,
-    authority: CertificateDer<'static>,
     current: RwLock<Current>,
 }
 
@@ -27,6 +29,8 @@ pub struct Credentials {
 struct Current {
     certified: Certified,
     key: Arc<CertifiedKey>,
+    /// Certificates of the cluster's keys.
+    authorities: Vec<CertificateDer<'static>>,
 }
 
 impl Credentials {
@@ -37,9 +41,8 @@ impl Credentials {
     /// Fails with `Unfit` if it has something else, or if others can read it, and as the file system
     /// does.
     pub fn open(file: &Path) -> Result<Arc<Self>, CertificateError> {
-        let (current, authority) = read(file, &private_file::read(file)?)?;
-        let current = RwLock::new(current);
-        Ok(Arc::new(Credentials { file: file.to_owned(), authority, current }))
+        let current = RwLock::new(read(file, &private_file::read(file)?)?);
+        Ok(Arc::new(Credentials { file: file.to_owned(), current }))
     }
 
     /// Takes a certificate that was just made, without a file of its own.
@@ -48,9 +51,8 @@ impl Credentials {
     ///
     /// Fails if the library cannot use its key.
     pub fn of_made(made: &MadeCertificate) -> Result<Arc<Self>, CertificateError> {
-        let (current, authority) = read(Path::new(""), &made.text)?;
-        let current = RwLock::new(current);
-        Ok(Arc::new(Credentials { file: PathBuf::new(), authority, current }))
+        let current = RwLock::new(read(Path::new(""), &made.text)?);
+        Ok(Arc::new(Credentials { file: PathBuf::new(), current }))
     }
 
     /// Reads the file again, so that a certificate that was renewed counts from the next connection on.
@@ -58,14 +60,16 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// Fails as `open` does, and with `Refused` if the file is of another cluster or holder.
+    /// Fails as `open` does, and with `Refused` if the file is of another cluster or holder, or all keys
+    /// of the cluster are others.
     pub fn reload(&self) -> Result<bool, CertificateError> {
         if self.file.as_os_str().is_empty() {
             return Ok(false);
         }
-        let (new, authority) = read(&self.file, &private_file::read(&self.file)?)?;
+        let new = read(&self.file, &private_file::read(&self.file)?)?;
         let mut current = self.current.write();
-        if new.certified.cluster != current.certified.cluster || authority != self.authority {
+        let is_known = new.authorities.iter().any(|one| current.authorities.contains(one));
+        if new.certified.cluster != current.certified.cluster || !is_known {
             return Err(Refusal::OtherCluster.into());
         }
         if new.certified.identity != current.certified.identity {
@@ -83,14 +87,14 @@ impl Credentials {
         self.current.read().certified.clone()
     }
 
-    /// Returns the certificate of the cluster's key.
-    pub(super) fn authority(&self) -> &CertificateDer<'static> {
-        &self.authority
+    /// Returns the certificates of the cluster's keys.
+    pub(super) fn authorities(&self) -> Vec<CertificateDer<'static>> {
+        self.current.read().authorities.clone()
     }
 
-    /// Returns whether the cluster's certificate is this one, in PEM.
-    pub(super) fn is_of(&self, authority: &str) -> bool {
-        CertificateDer::from_pem_slice(authority.as_bytes()).is_ok_and(|der| der == self.authority)
+    /// Returns the certificate.
+    pub(super) fn leaf(&self) -> Option<CertificateDer<'static>> {
+        self.key().cert.first().cloned()
     }
 
     fn key(&self) -> Arc<CertifiedKey> {
@@ -98,20 +102,22 @@ impl Credentials {
     }
 }
 
-fn read(file: &Path, text: &str) -> Result<(Current, CertificateDer<'static>), CertificateError> {
+fn read(file: &Path, text: &str) -> Result<Current, CertificateError> {
     let unfit = |what: &str| CertificateError::Unfit { path: file.to_owned(), what: what.into() };
     let odd = || unfit("it does not have a certificate, its key and the cluster's certificate");
     let certificates =
         CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let Ok([leaf, authority]) = <[_; 2]>::try_from(certificates.map_err(|_| odd())?) else {
+    let mut authorities = certificates.map_err(|_| odd())?;
+    if !(2..=1 + KEYS_MAX).contains(&authorities.len()) {
         return Err(odd());
-    };
+    }
+    let leaf = authorities.remove(0);
     let keys = PrivateKeyDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     let Ok([key]) = <[_; 1]>::try_from(keys.map_err(|_| odd())?) else { return Err(odd()) };
     let certified = identify(&leaf)?;
     let key = CertifiedKey::from_der(vec![leaf], key, &provider())
         .map_err(|_| unfit("its key does not belong to its certificate"))?;
-    Ok((Current { certified, key: Arc::new(key) }, authority))
+    Ok(Current { certified, key: Arc::new(key), authorities })
 }
 
 impl ResolvesServerCert for Credentials {

@@ -77,6 +77,9 @@ pub enum Refusal {
     /// It is no longer valid.
     #[error("it has expired")]
     Expired,
+    /// The key that has signed it is not trusted, or not any more.
+    #[error("no key that the cluster trusts has signed it")]
+    Key,
     /// A server is asked for, and it is for a node or a user.
     #[error("it is not a server's")]
     NotServer,

@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //!
-//! - A certificate is accepted if the cluster's own key has signed it, it names one holder of this
+//! - A certificate is accepted if a key of the cluster that was not retired has signed it, it names one holder of this
 //!   cluster in its one spelling, it is valid now, and no revocation of it is known.
 //! - A private key is read only from a file that nobody else can read.
 //! - An identity is never taken from anything but a certificate: not from a message or an address.
@@ -30,8 +30,8 @@ pub use authority::{Authority, DAYS, DAYS_DEFAULT, MadeCertificate};
 pub use credentials::Credentials;
 pub use error::{CertificateError, Refusal};
 pub use identity::{Certified, ClusterId, Identity, NodeName, Serial, identify};
-pub use records::{Issued, issued, revoke};
-pub use trust::{Trust, client_config, server_config};
+pub use records::{Issued, issued, retire_keys, revoke};
+pub use trust::{Trust, client_config, is_of_newest_key, server_config};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use std::sync::Arc;

@@ -1,14 +1,16 @@
 //! Objects about certificates in the cluster's storage. Each is created once and never changed:
 //!
 //! ```text
-//! cluster/authority             the certificate of the cluster's own key, in PEM
+//! cluster/authority             the certificate of the cluster's first key, in PEM
+//! cluster/authority-NUMBER      that of a later key, numbered from 2 on: the newest one signs
+//! cluster/retired/NUMBER        "AT\n": the key of this number is not trusted since that time
 //! cluster/certificates/SERIAL   "NAME UNTIL\n": the name in a certificate, and the end of its validity
 //!                               in seconds since 1970; written before the certificate is given out
 //! cluster/revoked/SERIAL        "AT\n": it was revoked at that time
 //! ```
 //!
-//! Revocations are never removed, so a listing that misses what is created meanwhile still has all
-//! earlier ones.
+//! Revocations and keys are never removed, so a listing that misses what is created meanwhile still has
+//! all earlier ones.
 
 use super::error::CertificateError;
 use super::identity::{Certified, ClusterId, Identity, Serial};
@@ -16,6 +18,7 @@ use canopy_store::storage::{Created, Storage};
 use std::collections::HashSet;
 
 pub(super) const AUTHORITY: &str = "cluster/authority";
+const RETIRED: &str = "cluster/retired/";
 const ISSUED: &str = "cluster/certificates/";
 const REVOKED: &str = "cluster/revoked/";
 
@@ -113,10 +116,59 @@ fn serials(storage: &dyn Storage, prefix: &str) -> Result<Vec<Serial>, Certifica
     storage.list(prefix, "")?.iter().map(|listed| serial(&listed.name)).collect()
 }
 
-/// Returns the certificate of the cluster's own key, in PEM; nothing if it has none yet.
-pub(super) fn authority(storage: &dyn Storage) -> Result<Option<String>, CertificateError> {
-    match text_of(storage, AUTHORITY) {
-        Err(CertificateError::Storage(error)) if error.is_not_found() => Ok(None),
-        text => text.map(Some),
+/// A key of the cluster that is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TrustedKey {
+    /// The number of the key, from 1 on.
+    pub(super) number: u32,
+    /// Its certificate, in PEM.
+    pub(super) certificate: String,
+}
+
+/// Returns the name of the object with the certificate of a key.
+pub(super) fn authority_name(number: u32) -> String {
+    match number {
+        1 => AUTHORITY.to_owned(),
+        number => format!("{AUTHORITY}-{number}"),
     }
+}
+
+/// Returns the keys of the cluster that are trusted, the newest one last; none if it has none yet.
+///
+/// # Errors
+///
+/// Fails with `Corrupt` if an object has a name that none has, and as storage does.
+pub(super) fn authorities(storage: &dyn Storage) -> Result<Vec<TrustedKey>, CertificateError> {
+    let number_of = |name: &str| match name.strip_prefix(AUTHORITY)? {
+        "" => Some(1),
+        rest => rest.strip_prefix('-')?.parse::<u32>().ok().filter(|number| *number > 1),
+    };
+    // A key is retired once there is a newer one: in this order, one is always found.
+    let retired = storage.list(RETIRED, "")?;
+    let retired = HashSet::<&str>::from_iter(retired.iter().map(|listed| listed.name.as_str()));
+    let mut trusted = Vec::new();
+    for listed in storage.list(AUTHORITY, "")? {
+        let number = number_of(&listed.name);
+        let number = number.ok_or_else(|| corrupt(&listed.name, "it is not the name of a key"))?;
+        if !retired.contains(format!("{RETIRED}{number}").as_str()) {
+            trusted.push(TrustedKey { number, certificate: text_of(storage, &listed.name)? });
+        }
+    }
+    trusted.sort_by_key(|one| one.number);
+    Ok(trusted)
+}
+
+/// Has no server trust any key but the newest one from now on. Returns how many were trusted before
+/// beside it.
+///
+/// # Errors
+///
+/// Fails as storage does.
+pub fn retire_keys(storage: &dyn Storage, now_s: i64) -> Result<usize, CertificateError> {
+    let trusted = authorities(storage)?;
+    let old = trusted.len().saturating_sub(1);
+    for one in &trusted[..old] {
+        storage.create(&format!("{RETIRED}{}", one.number), format!("{now_s}\n").into())?;
+    }
+    Ok(old)
 }

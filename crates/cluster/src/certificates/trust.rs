@@ -2,17 +2,18 @@
 //!
 //! rustls' own verifier checks signature, validity and purpose. This module adds that nothing lies
 //! between a certificate and the cluster's key, that it names one holder in this cluster, and that it
-//! was not revoked. Sessions are never resumed: rustls would take the certificate of the first
-//! handshake for good.
+//! was not revoked. On open connections it also looks whether the key is trusted still. Sessions are
+//! never resumed: rustls would take the certificate of the first handshake for good.
 
 use super::credentials::Credentials;
 use super::error::{CertificateError, Refusal};
 use super::identity::{Certified, ClusterId, Identity, Serial, identify};
 use super::{provider, records};
 use canopy_store::storage::Storage;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
@@ -22,15 +23,57 @@ use rustls::{
     OtherError, RootCertStore, ServerConfig, SignatureScheme,
 };
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
+
+/// Certificates that are remembered as signed by a key that is trusted.
+const VERIFIED_MAX: usize = 1 << 16;
 
 /// Everything that decides which certificates of one cluster are accepted.
 #[derive(Debug)]
 pub struct Trust {
     cluster: ClusterId,
+    keys: RwLock<Arc<Keys>>,
+    revoked: RwLock<HashSet<Serial>>,
+}
+
+/// The keys of the cluster that are trusted.
+#[derive(Debug)]
+struct Keys {
+    certificates: Vec<CertificateDer<'static>>,
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
-    revoked: RwLock<HashSet<Serial>>,
+    /// Hashes of certificates that one of them has signed.
+    verified: Mutex<HashSet<[u8; 32]>>,
+}
+
+impl Keys {
+    fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Arc<Self>, CertificateError> {
+        let failed = |what: String| CertificateError::Failed { task: "use the certificate", what };
+        let mut roots = RootCertStore::empty();
+        for certificate in &certificates {
+            roots.add(certificate.clone()).map_err(|error| failed(error.to_string()))?;
+        }
+        let roots = Arc::new(roots);
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
+        let clients = clients.build().map_err(|error| failed(error.to_string()))?;
+        Ok(Arc::new(Keys { certificates, roots, clients, verified: Mutex::default() }))
+    }
+
+    /// Fails unless one of the keys has signed a certificate. All certificates are fit for clients.
+    fn verify(&self, leaf: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+        let hash = *blake3::hash(leaf).as_bytes();
+        if self.verified.lock().contains(&hash) {
+            return Ok(());
+        }
+        self.clients.verify_client_cert(leaf, &[], now).map_err(|_| Refusal::Key)?;
+        let mut verified = self.verified.lock();
+        if verified.len() >= VERIFIED_MAX {
+            verified.clear();
+        }
+        verified.insert(hash);
+        Ok(())
+    }
 }
 
 impl Trust {
@@ -48,13 +91,17 @@ impl Trust {
         if certified.identity != Identity::Server {
             return Err(Refusal::NotServer.into());
         }
-        let authority = records::authority(storage)?.unwrap_or_default();
-        if certified.cluster != ClusterId::of(storage)? || !credentials.is_of(&authority) {
+        let keys = trusted(storage)?;
+        let is_known = credentials.authorities().iter().any(|one| keys.contains(one));
+        if certified.cluster != ClusterId::of(storage)? || !is_known {
             return Err(Refusal::OtherCluster.into());
         }
-        let trust = Trust::new(credentials)?;
+        let trust = Trust::new(credentials, keys)?;
         trust.refresh(storage)?;
         trust.check(&certified, UnixTime::now())?;
+        if let Some(leaf) = credentials.leaf() {
+            trust.keys().verify(&leaf, UnixTime::now())?;
+        }
         Ok(trust)
     }
 
@@ -65,22 +112,41 @@ impl Trust {
     ///
     /// Fails if the cluster's certificate in the credentials is damaged.
     pub fn of_client(credentials: &Credentials) -> Result<Arc<Self>, CertificateError> {
-        Trust::new(credentials)
+        Trust::new(credentials, credentials.authorities())
     }
 
-    fn new(credentials: &Credentials) -> Result<Arc<Self>, CertificateError> {
-        let failed = |what: String| CertificateError::Failed { task: "use the certificate", what };
-        let mut roots = RootCertStore::empty();
-        roots.add(credentials.authority().clone()).map_err(|error| failed(error.to_string()))?;
-        let roots = Arc::new(roots);
-        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
-        let clients = clients.build().map_err(|error| failed(error.to_string()))?;
-        let cluster = credentials.certified().cluster;
-        Ok(Arc::new(Trust { cluster, roots, clients, revoked: RwLock::default() }))
+    fn new(
+        credentials: &Credentials,
+        keys: Vec<CertificateDer<'static>>,
+    ) -> Result<Arc<Self>, CertificateError> {
+        let (cluster, keys) = (credentials.certified().cluster, RwLock::new(Keys::new(keys)?));
+        Ok(Arc::new(Trust { cluster, keys, revoked: RwLock::default() }))
     }
 
-    /// Reads from storage which certificates were revoked. Servers do this every few seconds; after an
-    /// error, what was known before counts.
+    fn keys(&self) -> Arc<Keys> {
+        self.keys.read().clone()
+    }
+
+    /// Trusts these keys from now on. If they are others than before, open connections are checked
+    /// again, too.
+    fn trust(&self, certificates: Vec<CertificateDer<'static>>) -> Result<(), CertificateError> {
+        if self.keys().certificates != certificates {
+            *self.keys.write() = Keys::new(certificates)?;
+        }
+        Ok(())
+    }
+
+    /// Trusts the keys that a client's file has now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a certificate of a key is damaged.
+    pub fn follow(&self, credentials: &Credentials) -> Result<(), CertificateError> {
+        self.trust(credentials.authorities())
+    }
+
+    /// Reads from storage which certificates were revoked, and which keys are trusted. Servers do this
+    /// every few seconds; after an error, what was known before counts.
     ///
     /// # Errors
     ///
@@ -88,17 +154,19 @@ impl Trust {
     pub fn refresh(&self, storage: &dyn Storage) -> Result<(), CertificateError> {
         let revoked = records::revoked(storage)?;
         *self.revoked.write() = revoked;
-        Ok(())
+        self.trust(trusted(storage)?)
     }
 
     /// Returns the contents of the certificate of a peer, with which a handshake has succeeded.
     ///
     /// # Errors
     ///
-    /// Fails with `Refused` if it was revoked since, or if no handshake can have succeeded.
+    /// Fails with `Refused` if it was revoked since, if its key is not trusted any more, or if no handshake
+    /// can have succeeded.
     pub fn identify(&self, leaf: &[u8]) -> Result<Certified, CertificateError> {
-        let certified = identify(leaf)?;
-        self.check(&certified, UnixTime::now())?;
+        let (certified, now) = (identify(leaf)?, UnixTime::now());
+        self.check(&certified, now)?;
+        self.keys().verify(&CertificateDer::from(leaf), now)?;
         Ok(certified)
     }
 
@@ -133,6 +201,32 @@ impl Trust {
         self.check(&certified, now)?;
         Ok(certified)
     }
+}
+
+/// Returns whether the newest key of a cluster has signed the certificate in a file.
+///
+/// # Errors
+///
+/// Fails as [`Credentials::open`] and storage do.
+pub fn is_of_newest_key(storage: &dyn Storage, file: &Path) -> Result<bool, CertificateError> {
+    let credentials = Credentials::open(file)?;
+    let newest = trusted(storage)?.pop();
+    let (Some(newest), Some(leaf)) = (newest, credentials.leaf()) else { return Ok(false) };
+    match Keys::new(vec![newest])?.verify(&leaf, UnixTime::now()) {
+        Err(CertificateError::Refused(_)) => Ok(false),
+        verified => verified.map(|()| true),
+    }
+}
+
+/// Returns the certificates of the keys that a cluster trusts.
+fn trusted(storage: &dyn Storage) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let parse = |one: records::TrustedKey| {
+        CertificateDer::from_pem_slice(one.certificate.as_bytes()).map_err(|_| {
+            let object = records::authority_name(one.number);
+            CertificateError::Corrupt { object, what: "it is not a certificate".into() }
+        })
+    };
+    records::authorities(storage)?.into_iter().map(parse).collect()
 }
 
 /// Returns the configuration of a server: clients need a certificate of the cluster.
@@ -208,7 +302,7 @@ impl ClientCertVerifier for Clients {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.0.clients.verify_client_cert(leaf, others, now)?;
+        let verified = self.0.keys().clients.verify_client_cert(leaf, others, now)?;
         self.0.check_peer(leaf, others, now).map_err(in_handshake)?;
         Ok(verified)
     }
@@ -219,7 +313,7 @@ impl ClientCertVerifier for Clients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.clients.verify_tls12_signature(message, certificate, signature)
+        self.0.keys().clients.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -228,11 +322,11 @@ impl ClientCertVerifier for Clients {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.clients.verify_tls13_signature(message, certificate, signature)
+        self.0.keys().clients.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clients.supported_verify_schemes()
+        self.0.keys().clients.supported_verify_schemes()
     }
 }
 
@@ -251,7 +345,8 @@ impl ServerCertVerifier for Servers {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let parsed = ParsedCertificate::try_from(leaf)?;
         let algorithms = provider().signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &self.0.roots, others, now, algorithms)?;
+        let keys = self.0.keys();
+        verify_server_cert_signed_by_trust_anchor(&parsed, &keys.roots, others, now, algorithms)?;
         let certified = self.0.check_peer(leaf, others, now).map_err(in_handshake)?;
         match certified.identity {
             Identity::Server => Ok(ServerCertVerified::assertion()),
@@ -265,7 +360,7 @@ impl ServerCertVerifier for Servers {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.clients.verify_tls12_signature(message, certificate, signature)
+        self.0.keys().clients.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -274,10 +369,10 @@ impl ServerCertVerifier for Servers {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.clients.verify_tls13_signature(message, certificate, signature)
+        self.0.keys().clients.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clients.supported_verify_schemes()
+        self.0.keys().clients.supported_verify_schemes()
     }
 }

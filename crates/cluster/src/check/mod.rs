@@ -8,7 +8,7 @@
 //!
 //! Servers go on meanwhile, and their snapshots are not of one moment. So a file that seems wrong is
 //! looked at again ([`ServerRequest::FactsOf`]), some times in a second or so. A fault counts if it
-//! is there each time. Indexes are compared within one snapshot.
+//! is there each time. Indexes and sums of usage are compared within one snapshot of each table.
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use buckets::Buckets;
+use canopy_namespace::quota::Account;
 use canopy_namespace::{ChunkId, Fact, FileId, Mend, NameKind, ObjectId, ROOT};
 use canopy_partition::ServerId;
 use canopy_store::storage::Storage;
@@ -171,6 +172,7 @@ impl Check<'_> {
         for (server, token) in tokens {
             self.collect_directories(server, buckets)?;
             let mut indexes: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut usage: BTreeMap<Account, [u64; 2]> = BTreeMap::new();
             let mut from = None;
             loop {
                 let asked = self.ask(server, ServerRequest::Facts(token, from))?;
@@ -178,6 +180,10 @@ impl Check<'_> {
                 for (number, sum) in page.indexes {
                     let of = indexes.entry(number).or_default();
                     *of = of.wrapping_add(sum);
+                }
+                for (account, [bytes, inodes]) in page.usage {
+                    let of = usage.entry(account).or_default();
+                    *of = [of[0].wrapping_add(bytes), of[1].wrapping_add(inodes)];
                 }
                 records += page.records;
                 progress(records);
@@ -192,16 +198,36 @@ impl Check<'_> {
                     break;
                 }
             }
-            for (number, _) in indexes.into_iter().filter(|(_, sum)| *sum != 0) {
-                let repair = Some(Repair::At(server, Mend::Indexes));
-                let what = format!(
-                    "the index of attribute {number} on server {server} has not what records say"
-                );
-                self.faults.push(Fault { id: FileId::NONE, what, repair });
-            }
+            self.judge_sums(server, indexes, usage);
         }
         self.collect_objects(buckets)?;
         Ok(parents)
+    }
+
+    /// Judges what a server has added up: entries of indexes, and usage by account.
+    fn judge_sums(
+        &mut self,
+        server: ServerId,
+        indexes: BTreeMap<u64, u64>,
+        usage: BTreeMap<Account, [u64; 2]>,
+    ) {
+        let mut add = |what, mend| {
+            let repair = Some(Repair::At(server, mend));
+            self.faults.push(Fault { id: FileId::NONE, what, repair });
+        };
+        for (number, _) in indexes.into_iter().filter(|(_, sum)| *sum != 0) {
+            let what = format!(
+                "the index of attribute {number} on server {server} has not what records say"
+            );
+            add(what, Mend::Indexes);
+        }
+        for (account, sums) in usage.into_iter().filter(|(_, sums)| *sums != [0, 0]) {
+            let [bytes, inodes] = sums.map(|sum| sum as i64);
+            let what = format!(
+                "{account} uses {bytes} bytes and {inodes} files less on server {server} than counted"
+            );
+            add(what, Mend::Usage);
+        }
     }
 
     fn collect_directories(&self, server: ServerId, buckets: &mut Buckets) -> Result<()> {

@@ -6,9 +6,8 @@ use crate::message::{Response, ServerRequest};
 use crate::server::Server;
 use canopy_namespace::Effect;
 use canopy_namespace::operation::Caller;
-use canopy_namespace::{EntryName, FileId, Inode, MovedEntry, OwnedName, Place};
+use canopy_namespace::{CheckedTable, EntryName, FileId, Inode, MovedEntry, OwnedName, Place};
 use canopy_partition::{Holding, Holdings, PartitionId, Placement, SplitHistory};
-use canopy_store::TableSnapshot;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -46,7 +45,7 @@ pub(crate) struct Checking(Mutex<Option<Snapshot>>);
 
 struct Snapshot {
     token: u64,
-    snapshot: TableSnapshot,
+    table: CheckedTable,
     used: Instant,
 }
 
@@ -87,10 +86,10 @@ impl Server {
 
     fn begin_check(&self) -> Result<u64> {
         self.tablet.flush_pending()?;
-        let snapshot = self.tablet.table().snapshot();
+        let table = self.tablet.checked();
         let mut checking = self.checking.0.lock();
         let token = checking.as_ref().map_or(1, |before| before.token + 1);
-        *checking = Some(Snapshot { token, snapshot, used: Instant::now() });
+        *checking = Some(Snapshot { token, table, used: Instant::now() });
         Ok(token)
     }
 
@@ -102,7 +101,7 @@ impl Server {
             return Err(canopy_namespace::Error::Invalid(text).into());
         };
         current.used = Instant::now();
-        let page = self.tablet.facts(&current.snapshot, from)?;
+        let page = self.tablet.facts(&current.table, from)?;
         current.used = Instant::now();
         Ok(Response::Facts(Box::new(page)))
     }

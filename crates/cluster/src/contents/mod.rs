@@ -745,7 +745,16 @@ impl FileContents for ClusterNamespace {
     }
 
     fn open_past_file(&self, snapshot: u64, id: FileId) -> Result<PastHandle> {
-        self.open_past(snapshot, id)
+        self.open_past(None, snapshot, id)
+    }
+
+    fn open_past_file_for(
+        &self,
+        who: &Credentials,
+        snapshot: u64,
+        id: FileId,
+    ) -> Result<PastHandle> {
+        self.open_past(Some(who), snapshot, id)
     }
 
     fn past_bytes(&self, handle: PastHandle) -> Result<u64> {

@@ -4,9 +4,10 @@
 use super::flush::part_of;
 use super::known::Known;
 use super::{ClusterNamespace, Files, RECORDS, segments, unfit};
+use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    ContentsPart, Moment, OnSnapshots, Operation, PastHandle, Read, StoredContents,
+    Caller, ContentsPart, Moment, OnSnapshots, Operation, PastHandle, Read, StoredContents,
 };
 use canopy_namespace::{ChunkId, Error, FileId, Reply, Result, Stored};
 use parking_lot::Mutex;
@@ -26,6 +27,8 @@ struct OpenPast {
 
 /// A file as a snapshot has it.
 struct PastFile {
+    /// The user who reads it, if servers check users.
+    who: Option<Credentials>,
     snapshot: u64,
     id: FileId,
     size: u64,
@@ -49,8 +52,14 @@ impl PastFiles {
 }
 
 impl ClusterNamespace {
-    pub(super) fn open_past(&self, snapshot: u64, id: FileId) -> Result<PastHandle> {
-        let StoredContents { inode, small, chunks, next } = self.files.ask_past(snapshot, id, 0)?;
+    pub(super) fn open_past(
+        &self,
+        who: Option<&Credentials>,
+        snapshot: u64,
+        id: FileId,
+    ) -> Result<PastHandle> {
+        let stored = self.files.ask_past(who, (snapshot, id), 0)?;
+        let StoredContents { inode, small, chunks, next } = stored;
         if !inode.is_regular() {
             return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::NXIO }.into());
         }
@@ -61,7 +70,8 @@ impl ClusterNamespace {
         let mut known = Known::default();
         known.add(0, &chunks, next);
         let small = (!is_chunked).then(|| small.unwrap_or_default());
-        let file = PastFile { snapshot, id, size: inode.size, small, known: Mutex::new(known) };
+        let (who, size, known) = (who.cloned(), inode.size, Mutex::new(known));
+        let file = PastFile { who, snapshot, id, size, small, known };
         Ok(self.past_files.add(file))
     }
 
@@ -108,17 +118,23 @@ impl ClusterNamespace {
 
 impl Files {
     /// Reads what records of then have of a file, from a chunk on.
-    fn ask_past(&self, snapshot: u64, id: FileId, from: u64) -> Result<StoredContents> {
+    fn ask_past(
+        &self,
+        who: Option<&Credentials>,
+        (snapshot, id): (u64, FileId),
+        from: u64,
+    ) -> Result<StoredContents> {
         let part = ContentsPart { id, from, count_max: RECORDS };
         let read = Operation::Read(Moment::Snapshot(snapshot), Read::Contents(part));
-        match self.execute(&read)? {
+        let caller = who.map_or(Caller::Trusted, Caller::User);
+        match self.operations.execute_for(caller, &read)? {
             Reply::Contents(stored) if stored.inode.id == id => Ok(stored),
             _ => Err(unfit()),
         }
     }
 
     fn load_past(&self, file: &PastFile, from: u64) -> Result<()> {
-        let stored = self.ask_past(file.snapshot, file.id, from)?;
+        let stored = self.ask_past(file.who.as_ref(), (file.snapshot, file.id), from)?;
         file.known.lock().add(from, &stored.chunks, stored.next);
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{ArrivalMark, NameRange, SearchPart};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{Request, Response};
-use canopy_namespace::operation::{Caller, Operation, Plan, Query};
+use canopy_namespace::operation::{Caller, Moment, Operation, Plan, Query};
 use canopy_namespace::{Cursor, FileId, Found, Pace, Reply};
 use canopy_partition::ServerId;
 use canopy_store::hash_of;
@@ -113,6 +113,9 @@ impl Searching<'_> {
             }
             Ok(())
         })?;
+        if self.client.is_past() {
+            return Ok(());
+        }
         for _ in 0..ROUNDS {
             let has_moved = Mutex::new(false);
             self.client.on_each_server(|server| {
@@ -149,6 +152,10 @@ impl Client {
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> Result<()> {
         let caller = self.asker(caller, query);
+        if let Moment::Snapshot(number) = query.at {
+            let then = Query { at: Moment::Now, ..query.clone() };
+            return self.past_for(caller, number)?.search(caller, &then, pace, tell);
+        }
         let searching = Searching { client: self, caller, query, marks: Mutex::default() };
         thread::scope(|scope| {
             let (sender, results) = sync_channel(WAITING);
@@ -210,6 +217,10 @@ impl Client {
         counts: bool,
     ) -> Result<Plan> {
         let caller = self.asker(caller, query);
+        if let Moment::Snapshot(number) = query.at {
+            let then = Query { at: Moment::Now, ..query.clone() };
+            return self.past_for(caller, number)?.explain(caller, &then, counts);
+        }
         // The number counts files that a user cannot see.
         let counts = counts && caller.user().is_none_or(|who| who.is_root());
         let request = Request::Execute(Operation::Explain(query.clone(), counts));

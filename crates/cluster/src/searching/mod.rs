@@ -1,4 +1,4 @@
-//! Queries of what there is now. Each server searches its own table by its own indexes; the client puts
+//! Queries. Each server searches its own table by its own indexes; the client puts
 //! the results together (`client`).
 //!
 //! A file is found by the server that has its inode. For files with several names and for directories
@@ -24,6 +24,9 @@
 //! round it cannot slip through: it would leave a server that is asked later for one that was asked
 //! before. It came to the former before Z's search, which has found it, or after, and then that server
 //! names its range in this round.
+//!
+//! A query of a snapshot is one for servers as they were (`snapshots/past`), where nothing moves. A user
+//! needs the permissions of then, and those of now.
 
 pub(crate) mod client;
 
@@ -33,7 +36,7 @@ use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::operation::{Caller, Moment, Plan, Query};
-use canopy_namespace::{Ancestor, Cursor, Elsewhere, FileId, Found, Inode};
+use canopy_namespace::{Ancestor, Cursor, Elsewhere, FileId, FileTree, Found, Inode};
 use canopy_partition::{Holdings, PartitionId, ServerId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -110,12 +113,14 @@ impl Arrivals {
 }
 
 impl Server {
-    /// Searches what is here, for a user who could list each entry.
+    /// Searches what is here, for a user who could list each entry; if this is a server as it was, also
+    /// in the tree of now.
     pub(crate) fn search(
         &self,
         peers: &dyn Peers,
         caller: Caller<'_>,
         part: &SearchPart<'_>,
+        now: Option<&dyn FileTree>,
     ) -> Result<Response> {
         let SearchPart { query, after, within } = part;
         check(caller, query)?;
@@ -129,7 +134,8 @@ impl Server {
             all.len() < FOUND_MAX && bytes < FOUND_BYTES_MAX
         };
         let limits = (after.as_ref(), NAMES_MAX);
-        let next = view.search(query.base, &query.expression, &query.who, limits, &mut take)?;
+        let viewer = (&*query.who, now);
+        let next = view.search(query.base, &query.expression, viewer, limits, &mut take)?;
         Ok(Response::Found(all, next, mark))
     }
 
@@ -177,7 +183,8 @@ impl Server {
     }
 }
 
-/// Returns an error for a query that a caller may not ask, or that is not of now.
+/// Returns an error for a query that a caller may not ask. Clients of snapshots ask servers as they were
+/// for what is "now" there.
 fn check(caller: Caller<'_>, query: &Query<'_>) -> Result<()> {
     let is_other = |who: &canopy_model::Credentials| !who.is_root() && *who != *query.who;
     if caller.user().is_some_and(is_other) {
@@ -185,7 +192,7 @@ fn check(caller: Caller<'_>, query: &Query<'_>) -> Result<()> {
     }
     match query.at {
         Moment::Now => Ok(()),
-        Moment::Snapshot(_) => Err(Error::NotYet("a query of a snapshot".into())),
+        Moment::Snapshot(_) => Err(Error::Unfit),
     }
 }
 

@@ -8,11 +8,12 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
-use canopy_namespace::operation::{Access, Caller, Moment, Operation};
+use canopy_namespace::operation::{Access, Caller, Moment, OnSnapshots, Operation};
 use canopy_namespace::{ChunkId, ObjectId, Reply};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,7 @@ impl Peers for PastPeers {
             Request::Part(id) => PastRequest::Part(*id),
             Request::NameOf(id) => PastRequest::NameOf(*id),
             Request::Parents(id) => PastRequest::Parents(*id),
+            Request::Search(part) => PastRequest::Search(part.clone()),
             _ => return Err(Error::Unfit),
         };
         self.peers.ask(server, sender, &Request::Past(self.number, past))
@@ -83,6 +85,15 @@ impl Client {
             Operation::Access(Access::NeedsObject(chunk, object)) if !self.is_past() => {
                 Some(self.needs_object_ever(caller, operation, *chunk, *object))
             }
+            // A mount enters the root of a snapshot for nobody.
+            Operation::Snapshots(OnSnapshots::Enter(name, directory, who)) => {
+                let who = match (caller, self.own()) {
+                    (Caller::Trusted, Some(own)) => Cow::Borrowed(own),
+                    _ => who.clone(),
+                };
+                let enter = OnSnapshots::Enter(name, *directory, who);
+                Some(at_zero(&Operation::Snapshots(enter)))
+            }
             Operation::Snapshots(_) => Some(at_zero(operation)),
             _ => None,
         }
@@ -93,7 +104,7 @@ impl Client {
         self.past_for(Caller::Trusted, number)
     }
 
-    fn past_for(&self, caller: Caller<'_>, number: u64) -> Result<Arc<Client>> {
+    pub(crate) fn past_for(&self, caller: Caller<'_>, number: u64) -> Result<Arc<Client>> {
         if let Some(past) = self.pasts.0.lock().get(&number) {
             return Ok(past.clone());
         }

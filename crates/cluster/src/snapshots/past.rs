@@ -8,13 +8,13 @@ use super::keeping::posix;
 use super::{SnapshotTables, shown};
 use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
-use crate::message::{PastRequest, Request, Response, Sender, ServerRequest};
+use crate::message::{PastRequest, Request, Response, Sender, ServerRequest, ThenRequest};
 use crate::peers::Peers;
 use crate::process::Process;
 use crate::server::Server;
 use canopy_namespace::operation::{Access, Moment, Operation, Read};
 use canopy_namespace::{ChunkId, ObjectId};
-use canopy_partition::ServerId;
+use canopy_partition::{ServerId, SplitPolicy};
 use canopy_store::ErrorKind;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -139,19 +139,41 @@ impl Process {
             PastRequest::Part(file) => Request::Part(*file),
             PastRequest::NameOf(file) => Request::NameOf(*file),
             PastRequest::Parents(file) => Request::Parents(*file),
+            PastRequest::Search(part) => {
+                let (others, client) = (OthersThen { process: self, number }, self.client());
+                let found = past.search(&others, sender.caller, part, Some(&client.tree()));
+                return found.map_err(as_stale);
+            }
             PastRequest::Execute(_) | PastRequest::Servers => return Err(Error::Unfit),
         };
         let is_searched = match sender.caller.user().filter(|who| !who.is_root()) {
             Some(who) => shown::check(&self.client().tree(), who, &request)?,
             None => true,
         };
-        let answered = past.answer_once(self, sender, &request).map_err(as_stale)?;
+        let others = OthersThen { process: self, number };
+        let answered = past.answer_once(&others, sender, &request).map_err(as_stale)?;
         Ok(match answered.response {
             Response::Listed(entries, end) if !is_searched => {
                 Response::Listed(shown::without_attributes(entries), end)
             }
             response => response,
         })
+    }
+
+    /// Answers a server that searches a snapshot. Waits for server 0 at most, which waits for nobody to
+    /// answer that.
+    pub(crate) fn answer_then(
+        &self,
+        id: ServerId,
+        number: u64,
+        request: ThenRequest,
+    ) -> Result<Response> {
+        let past = self.past_server(id, number)?;
+        let answered = match request {
+            ThenRequest::Ancestor(file) => past.ancestor(file),
+            ThenRequest::Part(file) => past.part(file),
+        };
+        answered.map_err(as_stale)
     }
 
     /// Removes the objects of chunks that the tables of the servers here need no more. Returns how
@@ -220,11 +242,38 @@ impl Process {
     }
 }
 
+/// The other servers, as a server as it was asks them.
+struct OthersThen<'a> {
+    process: &'a Process,
+    number: u64,
+}
+
+impl Peers for OthersThen<'_> {
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        let then = match request {
+            Request::OfServer(ServerRequest::Ancestor(id)) => ThenRequest::Ancestor(*id),
+            Request::OfServer(ServerRequest::Part(id)) => ThenRequest::Part(*id),
+            _ => return Err(Error::Unfit),
+        };
+        let then = ServerRequest::Then(self.number, then);
+        self.process.ask(server, sender, &Request::OfServer(then))
+    }
+
+    fn server_count(&self) -> u32 {
+        self.process.server_count()
+    }
+
+    fn policy(&self) -> SplitPolicy {
+        self.process.policy()
+    }
+}
+
 /// Returns whether an operation reads one tree, or asks about permissions in it.
 fn is_read(operation: &Operation<'_>) -> bool {
     match operation {
         Operation::Read(Moment::Now, read) => !matches!(read, Read::List(_)),
         Operation::Access(Access::MayRead(Moment::Now, ..) | Access::NeedsObject(..)) => true,
+        Operation::Explain(..) => true,
         _ => false,
     }
 }

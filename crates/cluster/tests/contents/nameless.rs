@@ -40,8 +40,8 @@ fn a_file_without_a_name_stays_while_a_program_has_it_open() {
     renew();
     assert_eq!(holds(&place), 0);
     // The kernel forgets both later.
-    let forget = |id| one.execute(&Operation::Hold(Hold::Release(id, 1))).unwrap();
-    [open, closed].map(forget);
+    let forget = |id| _ = one.execute(&Operation::Hold(Hold::Release(id, 1))).unwrap();
+    [open, closed].into_iter().for_each(forget);
     renew();
     assert_eq!(holds(&place), 0);
 }

@@ -225,6 +225,8 @@ fn run(servers: u32, policy: SplitPolicy, steps: usize, seed: u64) {
         }
     }
     both.check();
+    both.place.settle();
+    both.place.assert_sound();
     assert!(refusals > steps as u64 / 50, "{refusals} refusals");
 }
 

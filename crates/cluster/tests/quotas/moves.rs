@@ -105,6 +105,7 @@ fn a_directory_splits_while_clients_fill_it() {
     assert_eq!(list(&client, directory).len() as u64, limit);
     assert_eq!(quota(&client, Account::User(ADA)).usage.inodes, limit);
     check(&client);
+    place.assert_sound();
     place.restart_all();
     let client = place.client();
     check(&client);

@@ -93,6 +93,15 @@ impl Place {
         (0..self.count).map(ServerId)
     }
 
+    /// Fails unless records of all servers fit together, and the sums of usage fit the files.
+    pub fn assert_sound(&self) {
+        let line = Line { place: self.own.clone(), is_server: false };
+        let storage = &*self.environment.storage;
+        let faults = canopy_cluster::check::check(&line, storage, &|_| {}).unwrap();
+        let faults = Vec::from_iter(faults.iter().map(ToString::to_string));
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+
     /// Kills the process of a server: what is only in its memory is lost. A thread of it that runs
     /// goes on, and does not know.
     pub fn kill(&self, server: ServerId) {

@@ -5,7 +5,8 @@ use canopy_cluster::check::{check as check_all, repair};
 use canopy_cluster::{Client, Peers, SessionId, Step};
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::keys::{self, Space};
-use canopy_namespace::operation::{Change, Changer, Operation};
+use canopy_namespace::operation::{Change, Changer, OnQuotas, Operation};
+use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
     EntryName, FileId, Inode, ObjectId, ROOT, RenameMode, Reply, SetXattr, open_table,
 };
@@ -242,6 +243,22 @@ fn indexes_are_made_anew() {
         let mut stray = first(table);
         stray.name.push(7);
         batch.put(stray.as_ref(), b"").unwrap();
+    });
+}
+
+#[test]
+fn usage_is_counted_again() {
+    let site = Site::new();
+    let limits = Limits { inodes_hard: 1000, ..Limits::default() };
+    let set = Operation::Quotas(OnQuotas::Set(Account::User(7), limits));
+    let _: Reply = execute(&new_client(&site.cluster), &set).unwrap();
+    site.cluster.process().settle();
+    assert_eq!(site.faults(), Vec::<String>::new());
+    let server = site.server_of(site.big, "file7");
+    site.mends(server, "less on server", |table, batch| {
+        let mut scan = table.scan(&Space::Usage.range(), Direction::Forward).unwrap();
+        let record = scan.next().unwrap().unwrap();
+        batch.delete(record.key).unwrap();
     });
 }
 

@@ -9,6 +9,7 @@ mod large;
 mod leases;
 mod locks;
 mod network;
+mod origins;
 mod partitions;
 mod place;
 mod retries;

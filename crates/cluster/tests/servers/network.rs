@@ -3,13 +3,17 @@
 
 use crate::place::*;
 use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
-use canopy_cluster::{Client, Error, Node, NodeSettings, Patience, Remote, Wait};
+use canopy_cluster::{AsyncClient, Client, Error, Node, NodeSettings, Patience, Remote, Wait};
+use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::{FileId, ROOT, system_clock};
+use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read};
+use canopy_namespace::{EntryName, FileId, New, ROOT, Reply, system_clock};
 use canopy_store::Environment;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub fn start(environment: &Environment) -> Node {
@@ -153,4 +157,74 @@ fn a_client_that_waits_names_the_server() {
     assert!(heard[1].starts_with("server 0 answers again, after "), "{heard:?}");
     // A thread that notices the silence after another one got its answer says so again.
     assert!(heard.len() <= 6, "{heard:?}");
+}
+
+/// Runs futures of which many wait at once, in this thread.
+fn run_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
+    struct Thread(std::thread::Thread);
+    impl std::task::Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::task::Waker::from(Arc::new(Thread(std::thread::current())));
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut outcomes = Vec::from_iter(futures.iter().map(|_| None));
+    while outcomes.iter().any(Option::is_none) {
+        for (future, outcome) in futures.iter_mut().zip(&mut outcomes) {
+            if outcome.is_none()
+                && let Poll::Ready(ready) = std::pin::Pin::new(future).poll(&mut context)
+            {
+                *outcome = Some(ready);
+            }
+        }
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    outcomes.into_iter().flatten().collect()
+}
+
+#[test]
+fn operations_are_futures() {
+    let environment = environment(4);
+    let node = start(&environment);
+    let security = ClientSecurity::default();
+    let remote = Remote::connect(node.addresses(), security, Patience::CLIENT).unwrap();
+    let client = Arc::new(new_client_of(remote.clone()));
+    let directory = create(&client, ROOT, "big", file_type::DIRECTORY).unwrap().id;
+    let several = AsyncClient::new(client.clone(), 2).unwrap();
+    let names = names("file", 2000);
+    let create = |name: &String| {
+        let new = Cow::Owned(New { mode: file_type::REGULAR | 0o600, ..New::default() });
+        let name = EntryName::new(directory, name.as_bytes());
+        let create = Operation::Change(Change::Create { name, new, holds: false });
+        several.execute_for(Caller::Trusted, &create).unwrap()
+    };
+    let made = run_all(Vec::from_iter(names.iter().map(create)));
+    let inode = |reply| match reply {
+        Ok(Reply::Inode(inode)) => inode.id,
+        other => panic!("{other:?}"),
+    };
+    let made = made.into_iter().map(inode);
+    let files = BTreeMap::from_iter(names.iter().cloned().zip(made));
+    assert_has(&client, directory, &files);
+    // Those that fail, and those of users, have their own outcomes.
+    let who = Credentials::new(1000, [1000]);
+    let lookups = names.iter().take(600).enumerate().map(|(at, name)| {
+        let name = if at % 3 == 0 { "nothing" } else { name };
+        let lookup = Read::Lookup(EntryName::new(directory, name.as_bytes()));
+        let caller = if at % 2 == 0 { Caller::User(&who) } else { Caller::Trusted };
+        several.execute_for(caller, &Operation::Read(Moment::Now, lookup)).unwrap()
+    });
+    let lookups = Vec::from_iter(lookups);
+    // What was begun ends.
+    drop(several);
+    for (at, outcome) in run_all(lookups).into_iter().enumerate() {
+        match outcome {
+            Ok(Reply::Inode(inode)) => assert_eq!(Some(&inode.id), files.get(&names[at])),
+            Err(Error::Namespace(error)) if at % 3 == 0 => {
+                assert_eq!(error.errno(), rustix::io::Errno::NOENT);
+            }
+            other => panic!("{at}: {other:?}"),
+        }
+    }
 }

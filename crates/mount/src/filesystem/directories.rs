@@ -150,6 +150,10 @@ impl Filesystem {
         taken: impl Fn(QueryId),
     ) -> Answer<()> {
         let directory = self.directories.get(handle).ok_or(rustix::io::Errno::BADF)?;
+        let by = match &directory {
+            Directory::Listing(by, _) => by.clone(),
+            Directory::Query(_) => self.namespace.clone(),
+        };
         if offset < 2 {
             let own = self.shown(node)?.inode;
             if offset == 0 && add(1, b".", node, &own, false) {
@@ -157,7 +161,9 @@ impl Filesystem {
             }
             let above = match node {
                 Node::File(id) => Node::File(self.above(id)?),
-                Node::Snapshot(directory) => Node::Snapshot(self.queries.pasts.parent(directory)?),
+                Node::Snapshot(directory) => {
+                    Node::Snapshot(self.queries.pasts.parent(&*by, directory)?)
+                }
                 Node::Query(_) => node,
             };
             if add(2, b"..", above, &own, false) {
@@ -165,14 +171,14 @@ impl Filesystem {
             }
         }
         match directory {
-            Directory::Listing(by, listing) => {
+            Directory::Listing(_, listing) => {
                 let (listing, after) = (&mut listing.lock(), offset.max(2));
                 match node {
                     Node::Snapshot(directory) => {
                         let add = |cookie, name: &[u8], shown: &Shown| {
                             !add(cookie, name, shown.node, &shown.inode, true)
                         };
-                        self.queries.pasts.list(directory, listing, after, add)?;
+                        self.queries.pasts.list(&*by, directory, listing, after, add)?;
                     }
                     _ => by.list(Moment::Now, listing, after, |entry: Entry<'_>| {
                         let node = Node::File(entry.inode.id);

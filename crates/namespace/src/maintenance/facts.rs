@@ -2,18 +2,21 @@
 //! fact is about one file, so whoever has all facts of a file, from all tablets, can judge it alone.
 //!
 //! Indexes are checked here: entries lie beside the records that they follow from. Sums of hashes of
-//! the entries that there should be, and that there are, differ if an index is wrong.
+//! the entries that there should be, and that there are, differ if an index is wrong. Sums of usage are
+//! those of the table, so they are checked here, too.
 //!
 //! Not its job: judging, and anything that is not in records of the namespace (`cluster`, `check`).
 
 use crate::contents::chunks::{ChunkId, ObjectId, Stored, blocks, parse_key, parse_note};
 use crate::error::Result;
+use crate::quota::{Account, Sums, Usage};
 use crate::records::acl;
 use crate::records::change::is_indexed;
 use crate::records::indexing::is_of_names;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::moving::HalfState;
+use crate::records::range::TabletRange;
 use crate::records::tablet::Tablet;
 use crate::settings::Configured;
 use canopy_store::{Direction, Key, KeyRange, TableSnapshot, hash_of};
@@ -132,6 +135,15 @@ pub enum Fact {
     },
 }
 
+/// A table at the moment that is checked.
+pub struct CheckedTable {
+    snapshot: TableSnapshot,
+    /// The names that the tablet held then.
+    held: TabletRange,
+    /// Whether usage was counted.
+    counts: bool,
+}
+
 /// A page of facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactPage {
@@ -140,10 +152,20 @@ pub struct FactPage {
     /// Sums of hashes of index entries, by the numbers of attributes: those that there are, less those
     /// that there should be.
     pub indexes: BTreeMap<u64, u64>,
+    /// Bytes and inodes by account: those that were counted, less those that inodes use. Empty where
+    /// usage is not counted.
+    pub usage: BTreeMap<Account, [u64; 2]>,
     /// Number of records that were read.
     pub records: u64,
     /// The place where the next page begins; none at the end.
     pub next: Option<Place>,
+}
+
+impl FactPage {
+    fn add_usage(&mut self, account: Account, [bytes, inodes]: [u64; 2]) {
+        let of = self.usage.entry(account).or_default();
+        *of = [of[0].wrapping_add(bytes), of[1].wrapping_add(inodes)];
+    }
 }
 
 /// A place in a table.
@@ -151,17 +173,26 @@ pub struct FactPage {
 pub struct Place(u64, u64, Vec<u8>);
 
 impl Tablet {
-    /// Returns what the records of a snapshot say, from a place on, or from the first record.
+    /// Returns the table as it is, for `facts`.
+    pub fn checked(&self) -> CheckedTable {
+        let _writer = self.writer.lock();
+        let (snapshot, held) = (self.table.snapshot(), self.range.frozen());
+        CheckedTable { snapshot, held, counts: self.counts_usage() }
+    }
+
+    /// Returns what the records of a table say, from a place on, or from the first record.
     ///
     /// # Errors
     ///
     /// Fails as the table does. A record that cannot be read as one is a fact.
-    pub fn facts(&self, snapshot: &TableSnapshot, from: Option<&Place>) -> Result<FactPage> {
+    pub fn facts(&self, table: &CheckedTable, from: Option<&Place>) -> Result<FactPage> {
+        let snapshot = &table.snapshot;
         let mut range = KeyRange::all();
         if let Some(Place(directory, hash, name)) = from {
             range.start = Key { directory: *directory, hash: *hash, name: name.clone() };
         }
         let mut collecting = Collecting::new(self, snapshot);
+        collecting.counts = table.counts.then_some(&table.held);
         let mut scan = snapshot.scan(&range, Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let key = record.key.to_key();
@@ -241,13 +272,15 @@ struct Collecting<'a> {
     page: FactPage,
     bytes: usize,
     run: Run,
+    /// The names whose files count, if usage is compared.
+    counts: Option<&'a TabletRange>,
 }
 
 impl<'a> Collecting<'a> {
     fn new(tablet: &'a Tablet, snapshot: &'a TableSnapshot) -> Self {
         let configured = tablet.configured();
         let (page, run) = (FactPage::default(), Run::None);
-        Collecting { tablet, snapshot, configured, page, bytes: 0, run }
+        Collecting { tablet, snapshot, configured, page, bytes: 0, run, counts: None }
     }
 
     fn fact(&mut self, id: FileId, fact: Fact) {
@@ -275,7 +308,30 @@ impl<'a> Collecting<'a> {
         }
     }
 
+    /// Compares usage: adds what was counted, and subtracts what an inode uses.
+    fn add_usage(&mut self, key: &Key, value: &[u8]) -> Result<()> {
+        let Some(held) = self.counts else { return Ok(()) };
+        if key.directory == Space::Usage as u64 {
+            let usage = Usage::decode(value)?;
+            self.page.add_usage(Account::parse(key.hash)?, [usage.bytes, usage.inodes]);
+            return Ok(());
+        }
+        let apart = [Space::Links, Space::Orphans, Space::Directories];
+        let is_counted = match keys::is_name(key.as_ref()) {
+            true => held.has_name(FileId(key.directory), key.hash),
+            false => *key == keys::root() || apart.map(|one| one as u64).contains(&key.directory),
+        };
+        // A record that is not an inode is a fact by itself.
+        if let Some(inode) = Inode::decode(value).ok().filter(|_| is_counted) {
+            let mut sums = Sums::default();
+            sums.subtract(&inode);
+            sums.parts().for_each(|(account, by)| self.page.add_usage(account, by));
+        }
+        Ok(())
+    }
+
     fn add(&mut self, key: &Key, value: &[u8]) -> Result<()> {
+        self.add_usage(key, value)?;
         let space = |space: Space| key.directory == space as u64;
         let id = FileId(key.hash);
         if *key == keys::root() {

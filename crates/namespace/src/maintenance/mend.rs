@@ -50,6 +50,8 @@ pub enum Mend {
     LostChunk(ChunkId, ObjectId),
     /// All indexes are made anew.
     Indexes,
+    /// Usage is counted again.
+    Usage,
     /// Copies go of names in a directory that the tablet does not hold, with these hashes.
     Copies(FileId, Vec<u64>),
 }
@@ -65,6 +67,9 @@ impl Tablet {
             return self.remake_indexes().map(|()| true);
         }
         let _writer = self.writer.lock();
+        if matches!(mend, Mend::Usage) {
+            return self.count_again().map(|()| true);
+        }
         let mut batch = Transaction::new();
         match mend {
             Mend::Found { id, directory, name, is_there } => {
@@ -93,7 +98,7 @@ impl Tablet {
                 }
             }
             Mend::Copies(directory, hashes) => self.drop_copies(&mut batch, *directory, hashes)?,
-            Mend::Indexes => {}
+            Mend::Indexes | Mend::Usage => {}
         }
         if batch.is_empty() {
             return Ok(false);

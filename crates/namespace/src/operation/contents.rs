@@ -160,6 +160,20 @@ pub trait FileContents: Send + Sync {
     /// Fails with `STALE` if the snapshot was deleted, and as [`Namespace::open_past`] does.
     fn open_past_file(&self, snapshot: u64, id: FileId) -> Result<PastHandle>;
 
+    /// Like `open_past_file`, for a user who may read it, as for `open_for`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `open_past_file` does.
+    fn open_past_file_for(
+        &self,
+        _who: &Credentials,
+        snapshot: u64,
+        id: FileId,
+    ) -> Result<PastHandle> {
+        self.open_past_file(snapshot, id)
+    }
+
     /// Returns how many bytes such a file has.
     ///
     /// # Errors

@@ -40,6 +40,11 @@ impl Sums {
         }
     }
 
+    /// Returns the sums by account.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Account, [u64; 2])> + '_ {
+        self.0.iter().copied()
+    }
+
     /// Adds sums by account.
     pub(crate) fn add_all(&mut self, all: &HashMap<Account, [u64; 2]>) {
         all.iter().for_each(|(account, by)| self.change_account(*account, *by));

@@ -8,14 +8,12 @@ use crate::contents::chunks::ChunkId;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::{Account, Sums, Transaction};
-use crate::records::acl;
+use crate::records::change::is_recorded;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space, check_name};
 use crate::records::tablet::Writer;
-use crate::records::xattrs::XATTR_BYTES_MAX;
 use canopy_store::{Batch, Durability, Ingestion, IngestionPart};
 use parking_lot::{Mutex, MutexGuard};
-use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -170,18 +168,8 @@ impl<'a> Bulk<'a> {
     /// Fails with `INVAL` or `TOOBIG` if the file could not have the attribute. Fails as storage
     /// does, and if records of an earlier call could not be written.
     pub fn add_xattr(&mut self, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<()> {
-        if value.len() > XATTR_BYTES_MAX {
-            return Err(Errno::TOOBIG.into());
-        }
-        let is_access = name == acl::ACCESS.as_bytes();
-        if is_access || name == acl::DEFAULT.as_bytes() {
-            let acl = acl::parse(value)?;
-            if is_access {
-                inode.mode = acl::mode_with(&acl, inode.mode);
-            }
-            if is_access && acl::is_minimal(&acl) {
-                return Ok(());
-            }
+        if !is_recorded(&mut inode.mode, name, value)? {
+            return Ok(());
         }
         inode.flags |= flag::XATTRS;
         self.batch.put(Space::Xattrs.of(inode.id, name).as_ref(), value)?;

@@ -4,6 +4,7 @@
 //! Rights of users are checked first, with the lock of the change (`records::permissions`). A trusted
 //! caller is not checked: a mount of this process is one, since the kernel checks there.
 
+mod origin;
 mod rename;
 
 use crate::error::{Error, Result};
@@ -23,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
+pub use origin::Origin;
+pub(crate) use origin::is_recorded;
 pub use rename::RenameMode;
 
 /// A file has so many names at most.
@@ -50,6 +53,8 @@ pub struct New {
     pub rdev: u32,
     /// Where a symbolic link leads.
     pub target: Vec<u8>,
+    /// Attributes that it brings from another file system. Only trusted callers may give it some.
+    pub origin: Option<Box<Origin>>,
 }
 
 /// A time to be set.
@@ -142,8 +147,12 @@ impl Tablet {
         }
         let (inode, acls) = self.new_inode(&directory, &new, &mut writer)?;
         let mut batch = Transaction::new();
-        batch.is_bound = new.uid != 0;
+        // No quota binds an import.
+        batch.is_bound = new.uid != 0 && new.origin.is_none();
         self.add_new(&mut batch, EntryName::new(parent, name), &inode, acls)?;
+        if let Some(origin) = new.origin.as_ref().filter(|origin| !origin.small.is_empty()) {
+            batch.put(Space::Contents.of(inode.id, b"").as_ref(), &origin.small)?;
+        }
         self.touch(&mut directory, inode.ctime_ns);
         if inode.is_directory() {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
@@ -190,7 +199,7 @@ impl Tablet {
         };
         let directory = self.directory(parent)?;
         let (mut inode, acls) = self.new_inode(&directory, &new, &mut writer)?;
-        if !inode.is_regular() {
+        if !inode.is_regular() || new.origin.is_some() {
             return Err(Errno::INVAL.into());
         }
         inode.nlink = 0;
@@ -198,7 +207,7 @@ impl Tablet {
         let mut batch = Transaction::new();
         batch.is_bound = new.uid != 0;
         for (xattr, value) in acls {
-            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+            batch.put(Space::Xattrs.of(inode.id, &xattr).as_ref(), &value)?;
         }
         self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
         self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
@@ -212,13 +221,14 @@ impl Tablet {
         Ok(inode)
     }
 
-    /// Returns the inode of a new file in a directory, and the ACLs that it inherits.
+    /// Returns the inode of a new file in a directory, and its extended attributes: ACLs that it
+    /// inherits, or those of its origin.
     pub(crate) fn new_inode(
         &self,
         directory: &Inode,
         new: &New,
         writer: &mut MutexGuard<'_, Writer>,
-    ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
+    ) -> Result<(Inode, Vec<(Vec<u8>, Vec<u8>)>)> {
         let (mut inode, acls) = self.unnumbered(directory, new)?;
         inode.id = writer.ids.new_id(&self.table)?;
         Ok((inode, acls))
@@ -229,7 +239,7 @@ impl Tablet {
         &self,
         directory: &Inode,
         new: &New,
-    ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
+    ) -> Result<(Inode, Vec<(Vec<u8>, Vec<u8>)>)> {
         let kind = new.mode & TYPE_MASK;
         match new.target.len() {
             0 if kind == file_type::SYMLINK => return Err(Errno::NOENT.into()),
@@ -244,6 +254,13 @@ impl Tablet {
         inode.project = directory.project;
         if matches!(kind, file_type::CHARACTER | file_type::BLOCK) {
             inode.rdev = new.rdev;
+        }
+        inode.size = new.target.len() as u64;
+        inode.target.clone_from(&new.target);
+        if let Some(origin) = &new.origin {
+            let inline_bytes_max = self.configured().settings.inline_bytes_max;
+            let xattrs = origin.give(&mut inode, inline_bytes_max)?;
+            return Ok((inode, xattrs));
         }
         if directory.mode & SETGID != 0 {
             inode.gid = directory.gid;
@@ -262,24 +279,24 @@ impl Tablet {
         if !acls.is_empty() {
             inode.flags |= flag::XATTRS;
         }
-        inode.size = new.target.len() as u64;
-        inode.target.clone_from(&new.target);
         let now_ns = self.now_ns();
         (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
         (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
-        Ok((inode, acls))
+        let acls = acls.into_iter().map(|(acl, value)| (acl.as_bytes().to_vec(), value));
+        Ok((inode, acls.collect()))
     }
 
-    /// Adds to `batch` a new file under a name, with the ACLs that it inherits.
+    /// Adds to `batch` a new file under a name, with its extended attributes.
     pub(crate) fn add_new(
         &self,
         batch: &mut Transaction,
         name: EntryName<'_>,
         inode: &Inode,
-        acls: Vec<(&'static str, Vec<u8>)>,
+        xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Result<()> {
-        for (xattr, value) in acls {
-            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+        for (name, value) in xattrs {
+            batch.put(Space::Xattrs.of(inode.id, &name).as_ref(), &value)?;
+            self.index_xattr(batch, inode.id, &name, None, Some(&value))?;
         }
         batch.put(name.found_key(inode.id).as_ref(), b"")?;
         self.write_inode(batch, &name.key(), None, inode)?;

@@ -497,11 +497,10 @@ impl Tablet {
             return Err(Errno::EXIST.into());
         }
         let (inode, acls) = self.unnumbered(&parent, &new)?;
-        let acls = acls.into_iter().map(|(acl, value)| (acl.as_bytes().to_vec(), value));
         Ok(NewDirectory {
             parent: name.directory,
             name: name.name.to_vec(),
-            half: DirectoryHalf { inode, acls: acls.collect(), version: 0, times: 0 },
+            half: DirectoryHalf { inode, acls, version: 0, times: 0 },
         })
     }
 

@@ -202,6 +202,9 @@ impl Check<'_> {
             file_type::FIFO | file_type::SOCKET => false,
             _ => return Err(Errno::INVAL.into()),
         };
+        if new.origin.is_some() {
+            return Err(Errno::PERM.into());
+        }
         self.require_self(new.uid, new.gid)?;
         let directory = self.free(name)?;
         self.add_to(&directory)?;

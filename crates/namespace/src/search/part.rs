@@ -5,14 +5,15 @@ use super::sight::PartView;
 use super::{Found, PATH_BYTES_MAX, Pace, Search, Viewer, explain};
 use crate::error::Result;
 use crate::records::keys::FileId;
+use crate::snapshot::present::{FileTree, Present};
 use canopy_model::Credentials;
 use canopy_query::Expression;
 
 impl PartView<'_> {
     /// Calls `tell` with the files of this table below a directory that match an expression, behind a
     /// cursor, until it returns false or as many names as `names_max` were looked at. Only files that
-    /// `who` could see by listing directories from `base` on are found. Returns where to go on, unless
-    /// all was looked at.
+    /// `who` could see by listing directories from `base` on are found; of a snapshot, also by the
+    /// permissions in the tree of now, if it is given. Returns where to go on, unless all was looked at.
     ///
     /// # Errors
     ///
@@ -22,14 +23,18 @@ impl PartView<'_> {
         &self,
         base: FileId,
         expression: &Expression,
-        who: &Credentials,
+        (who, now): (&Credentials, Option<&dyn FileTree>),
         (after, names_max): (Option<&Cursor>, u64),
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<Option<Cursor>> {
         if !expression.is_possible() {
             return Ok(None);
         }
-        let mut search = Search::new(self, base, expression, Viewer::of_now(who), &|_| ())?;
+        let viewer = match now {
+            Some(now) => Viewer::of_then(Present::new(now, who)),
+            None => Viewer::of_now(who),
+        };
+        let mut search = Search::new(self, base, expression, viewer, &|_| ())?;
         search.path_bytes_max = PATH_BYTES_MAX;
         search.left = names_max;
         match self.is_narrow() {

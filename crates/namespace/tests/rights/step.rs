@@ -122,6 +122,7 @@ impl Choice<'_> {
             gid: self.user.gid,
             rdev: if is_device && !self.one_in(3) { 0x103 } else { 0 },
             target: if is_link { b"a".to_vec() } else { Vec::new() },
+            origin: None,
         }
     }
 

@@ -109,7 +109,7 @@ pub struct Account {
 pub struct Import {
     /// The directory whose contents are copied
     pub source: PathBuf,
-    /// The namespace, which must not be mounted
+    /// The namespace, which must not be mounted, or whose servers run
     pub namespace: PathBuf,
     /// The directory of the namespace to import into, made if it is missing. If it is new or empty,
     /// it gets the attributes of SOURCE
@@ -121,6 +121,9 @@ pub struct Import {
     /// Also copy file systems that are mounted below SOURCE
     #[arg(long)]
     pub cross_mounts: bool,
+    /// Print JSON, one object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args)]
