@@ -234,7 +234,7 @@ pub(crate) fn receive(
             Ok(Response::Done(true))
         }
         MoveStep::Complete(count, splits) => {
-            receiver.keep_whole_unless(*splits, directory, child);
+            receiver.keep_whole_unless(*splits, directory, child)?;
             let hashes = child.hashes(child.first_depth());
             let mut is_complete = false;
             if receiver.tablet.count_entries(directory, &hashes)? == *count {

@@ -12,7 +12,7 @@
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | files that stay without a name | `holds` (server), `held` (client) |
 //! | locks of programs: flock, fcntl | `locks` |
-//! | partitions of a server, and whom it lets wait | `server` |
+//! | partitions of a server, and whom it lets wait | `server`; refusals: `refusals` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
@@ -21,7 +21,7 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
-//! | finding the server of a name or a file | `client`, `layout` |
+//! | finding the server of a name or a file | `client`, `layout`; pauses: `tries` |
 //! | queries | `searching` |
 //! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | reaching a running cluster, for a mount or a command | `connection`, `security` |
@@ -80,6 +80,7 @@ mod peers;
 mod placements;
 mod process;
 mod quotas;
+mod refusals;
 mod remote;
 mod rights;
 mod searching;
@@ -92,6 +93,7 @@ mod stopped;
 mod tables;
 mod tally;
 mod tasks;
+mod tries;
 mod upkeep;
 mod view;
 mod waits;

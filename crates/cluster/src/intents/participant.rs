@@ -80,7 +80,7 @@ impl Server {
         for key in keys {
             match *key {
                 LockKey::Name(directory, hash) => {
-                    state.check_held(&self.tablet, directory, hash)?;
+                    self.check_held(&state, directory, hash)?;
                     if state.is_moving(directory, hash) {
                         return Ok(Lock::Wait(None));
                     }
