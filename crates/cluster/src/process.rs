@@ -482,6 +482,11 @@ impl Process {
         server.count(directory, hash, by)
     }
 
+    /// Returns whether there is work beside requests, in a simulation.
+    pub fn has_work(&self) -> bool {
+        self.tasks.has_any()
+    }
+
     /// Does a piece of work beside requests, in a simulation; with `retries` also one that has failed.
     /// Returns whether there was any.
     pub fn work_once(&self, retries: bool) -> bool {
