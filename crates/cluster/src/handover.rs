@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Entries that move in one step.
-const ENTRIES: usize = 512;
+pub(crate) const ENTRIES: usize = 512;
 
 /// Bytes of entries that move in one step; an entry with more is sent in parts.
 const ENTRY_BYTES: usize = 512 << 10;
@@ -227,6 +227,7 @@ pub(crate) fn receive(
         MoveStep::Executed(records) => {
             receiver.sessions.adopt(records.iter().map(|record| record.session));
             receiver.tablet.take_executed(records)?;
+            receiver.tablet.table().sync()?;
             Ok(Response::Done(true))
         }
         MoveStep::Holds(holds) => {

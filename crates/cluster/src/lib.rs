@@ -14,6 +14,7 @@
 //! | locks of programs: flock, fcntl | `locks` |
 //! | partitions of a server, and whom it lets wait | `server`; refusals: `refusals` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
+//! | copies that hand-overs leave | `copies` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | when partitions split, and the split; numbers of entries | `growth`, `process/splitting`; `tally` |
@@ -55,6 +56,7 @@ pub mod check;
 mod client;
 mod connection;
 pub mod contents;
+mod copies;
 mod cuts;
 mod envelope;
 mod error;

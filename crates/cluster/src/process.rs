@@ -375,6 +375,9 @@ impl Process {
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
         }
+        if server.asks_for_offers.swap(false, Ordering::Relaxed) {
+            self.tasks.add(Task::Offers(server.id));
+        }
         for (directory, partition) in server.growth.take_grown() {
             self.tasks.add(Task::Split(server.id, directory, partition));
         }

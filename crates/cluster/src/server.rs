@@ -5,7 +5,7 @@ use crate::check::Checking;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::growth::Growth;
-use crate::intents::{Intents, LockKey};
+use crate::intents::{Intents, LockKey, SentRecords};
 use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
@@ -72,6 +72,10 @@ pub(crate) struct Server {
     is_simulated: bool,
     /// Held by whoever makes a part of an intent.
     pub(crate) ending: Mutex<()>,
+    /// Whether the end of an offer has to be known soon.
+    pub(crate) asks_for_offers: AtomicBool,
+    /// Records of executed changes that files have taken to other servers.
+    pub(crate) sent_records: SentRecords,
     /// Partitions of directories whose names intents of this server concern, as far as they are known.
     maps: Mutex<HashMap<FileId, KnownDirectory>>,
     /// Numbers of entries of partitions.
@@ -198,6 +202,8 @@ impl Server {
             is_simulated: pace.is_some(),
             pace: pace.unwrap_or_else(system_pace),
             ending: Mutex::new(()),
+            asks_for_offers: AtomicBool::new(false),
+            sent_records: SentRecords::default(),
             maps: Mutex::default(),
         })
     }
@@ -539,6 +545,9 @@ impl Server {
         attempt: Attempt,
         entries: &[MovedEntry],
     ) -> Result<bool> {
+        if !self.clear_copies_of(entries, directory, child)? {
+            return Ok(false);
+        }
         // With the lock: a late message must not bring entries of an attempt that has ended.
         let state = self.state.read();
         let takes = self.holdings_in(&state, directory)?.takes_entries(child, attempt);
@@ -688,6 +697,13 @@ impl State {
                 self.placements.remove(id);
             }
         }
+    }
+
+    /// Returns all partitions of directories that have records of them.
+    pub(crate) fn all_holdings(&self) -> impl Iterator<Item = (FileId, PartitionId, Holding)> {
+        self.directories.iter().flat_map(|(directory, holdings)| {
+            holdings.records().map(|(partition, holding)| (*directory, partition, holding))
+        })
     }
 
     /// Returns the partitions of a directory that has records of them.
