@@ -11,4 +11,5 @@ mod network;
 mod partitions;
 mod place;
 mod retries;
+mod returning;
 mod site;

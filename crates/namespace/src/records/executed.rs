@@ -7,7 +7,8 @@
 //! before. The record is in the same batch as the change, and has what the reply is made of.
 //!
 //! ```text
-//! number u64, kind u8, then by kind: 0 nothing; 1 a file id, u64; 2 an inode (`records/inode.rs`)
+//! number u64, kind u8, then by kind: 0 nothing; 1 a file id, u64; 2 an inode (`records/inode.rs`);
+//! 3 the number of an error, i32
 //! ```
 //!
 //! A record is a fact that holds anywhere: other tablets get copies when they get names or files, and of
@@ -15,7 +16,8 @@
 //! a slot refuses late copies of earlier changes.
 //!
 //! The number reaches the batch beside the parameters of changes: [`ChangeId::begin`] notes it for
-//! the thread, as a namespace of one table has no numbers. A change that fails leaves no record.
+//! the thread, as a namespace of one table has no numbers. A change that a rule refuses has a record,
+//! too: a late copy of it must not succeed.
 
 use crate::error::{Error, Result};
 use crate::operation::{Change, Operation, Reply};
@@ -25,6 +27,7 @@ use crate::records::keys::{FileId, Space};
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Durability, Key};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -151,6 +154,8 @@ pub(crate) enum Outcome<'a> {
     File(FileId),
     /// The inode as it is now.
     Inode(&'a Inode),
+    /// The error with which it failed.
+    Failed(Errno),
 }
 
 impl<'a> Outcome<'a> {
@@ -176,17 +181,25 @@ impl<'a> Outcome<'a> {
                 value.push(2);
                 value.extend_from_slice(&inode.encode());
             }
+            Outcome::Failed(errno) => {
+                value.push(3);
+                value.extend_from_slice(&errno.raw_os_error().to_le_bytes());
+            }
         }
         value
     }
 }
 
-/// Reads a record: the number and the reply.
-fn decode(value: &[u8]) -> Result<(u64, Reply)> {
+/// Reads a record: the number, and the reply or the error.
+fn decode(value: &[u8]) -> Result<(u64, std::result::Result<Reply, Errno>)> {
     let damaged = || Error::corrupt("the record of an executed change");
     let (number, rest) = value.split_first_chunk().ok_or_else(damaged)?;
     let (kind, rest) = rest.split_first().ok_or_else(damaged)?;
     let reply = match kind {
+        3 => {
+            let errno = i32::from_le_bytes(rest.try_into().map_err(|_| damaged())?);
+            return Ok((u64::from_le_bytes(*number), Err(Errno::from_raw_os_error(errno))));
+        }
         0 if rest.is_empty() => Reply::Done,
         1 => {
             let id = u64::from_le_bytes(rest.try_into().map_err(|_| damaged())?);
@@ -195,7 +208,7 @@ fn decode(value: &[u8]) -> Result<(u64, Reply)> {
         2 => Reply::Inode(Inode::decode(rest)?),
         _ => return Err(damaged()),
     };
-    Ok((u64::from_le_bytes(*number), reply))
+    Ok((u64::from_le_bytes(*number), Ok(reply)))
 }
 
 fn key(session: u64, slot: u8) -> Key {
@@ -234,7 +247,7 @@ impl Tablet {
     /// # Errors
     ///
     /// Fails with `Repeated` if the client has had the reply: this is a late copy of the change.
-    /// Fails as the table does.
+    /// Fails as the change did, and as the table does.
     pub fn reply_to(&self, change: ChangeId, operation: &Operation<'_>) -> Result<Option<Reply>> {
         if self.executed.latest(change.session, change.slot()) < change.number {
             return Ok(None);
@@ -244,6 +257,7 @@ impl Tablet {
         if number != change.number {
             return Err(Error::Repeated);
         }
+        let reply = reply?;
         let Operation::Change(change) = operation else { return Ok(Some(reply)) };
         Ok(Some(match (change, reply) {
             (Change::SetXattr { .. } | Change::RemoveXattr { .. }, _) => Reply::Done,
@@ -252,6 +266,23 @@ impl Tablet {
             }
             (_, reply) => reply,
         }))
+    }
+
+    /// Records that a rule has refused a change, unless the slot has a record of it or of a later one.
+    /// The record outlasts a crash once the table is synced.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn note_refused(&self, change: ChangeId, errno: Errno) -> Result<()> {
+        let _writer = self.writer.lock();
+        if change.number > self.executed.latest(change.session, change.slot()) {
+            let mut batch = Transaction::new();
+            batch.put(change.key().as_ref(), &Outcome::Failed(errno).encode(change.number))?;
+            self.table.write(&batch, Durability::Visible)?;
+            self.executed.note(change);
+        }
+        Ok(())
     }
 
     /// Returns the records of executed changes of all sessions. They outlast a crash once the table
@@ -376,9 +407,10 @@ mod tests {
     fn records_are_read_as_they_were_written() {
         let inode = Inode { id: FileId(9), mode: 0o100_644, ..Inode::default() };
         for (outcome, reply) in [
-            (Outcome::Done, Reply::Done),
-            (Outcome::File(FileId(7)), Reply::File(FileId(7))),
-            (Outcome::Inode(&inode), Reply::Inode(inode.clone())),
+            (Outcome::Done, Ok(Reply::Done)),
+            (Outcome::File(FileId(7)), Ok(Reply::File(FileId(7)))),
+            (Outcome::Inode(&inode), Ok(Reply::Inode(inode.clone()))),
+            (Outcome::Failed(Errno::NOENT), Err(Errno::NOENT)),
         ] {
             let value = outcome.encode(300);
             assert_eq!(decode(&value).unwrap(), (300, reply));
