@@ -10,8 +10,10 @@ use crate::locks::ClientLocks;
 use crate::message::{Partitions, Request, Response, Sender, SessionId};
 use crate::pace::{Pace, system_pace};
 use crate::peers::{Asked, Peers};
+use crate::refusals::is_undecided;
 use crate::slots::{Slot, Slots};
 use crate::snapshots::Pasts;
+use crate::tries::{Tries, undecided};
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
@@ -44,9 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Time for which a request is sent again that has to fail soon.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Pauses between two tries: the first one, and the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// Pause between two tries of such a request.
+const SOON_PAUSE: Duration = Duration::from_millis(250);
 
 /// The sender of a request, with the slot of its number. It is in use until the request has ended.
 pub(crate) struct Numbered<'a> {
@@ -330,7 +331,7 @@ impl Client {
         request: &Request<'_>,
     ) -> Result<(Response, ServerId)> {
         let home = self.home(directory)?;
-        let mut refusals = BTreeMap::new();
+        let (mut refusals, mut tries) = (BTreeMap::new(), self.tries());
         loop {
             let (partition, server) = self.find(home, directory, hash);
             let (partitions, changes) = match self.ask(server, sender, request) {
@@ -343,8 +344,12 @@ impl Client {
             // A server that refuses twice, and in whose partitions nothing has changed, does not
             // have the directory.
             let is_same = known.find(home, hash) == (partition, server);
+            drop(maps);
             if is_same && refusals.insert(server, changes) == Some(changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
+            }
+            if is_same && is_undecided(changes) && !tries.wait() {
+                return Err(undecided(server).about(partition, directory));
             }
         }
     }
@@ -432,7 +437,7 @@ impl Client {
         self.searches.fetch_add(1, Ordering::Relaxed);
         // The file may move while servers are asked. If nothing has changed between two rounds, no
         // server has it.
-        let mut before = None;
+        let (mut before, mut tries) = (None, self.tries());
         loop {
             let (mut changes, mut server) = (Vec::new(), ServerId(0));
             while server.0 < self.server_count() {
@@ -448,6 +453,12 @@ impl Client {
             }
             if before.as_ref() == Some(&changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
+            }
+            let undecided_at = changes.iter().position(|changes| is_undecided(*changes));
+            if let Some(at) = undecided_at
+                && !tries.wait()
+            {
+                return Err(undecided(ServerId(at as u32)));
             }
             before = Some(changes);
         }
@@ -474,7 +485,7 @@ impl Client {
                 // It is on a server that others know.
                 None => return self.of_id(caller, id, request),
                 Some(error) if self.pace.now().saturating_sub(since) >= SOON => return Err(error),
-                Some(_) => self.pace.pause(PAUSE_MAX),
+                Some(_) => self.pace.pause(SOON_PAUSE),
             }
         }
     }
@@ -494,6 +505,10 @@ impl Client {
         Ok(seen.into_iter().chain(home))
     }
 
+    fn tries(&self) -> Tries<'_> {
+        Tries::new(&*self.pace, self.patience)
+    }
+
     /// Asks a server, and again while nobody answers. A change keeps its number, so it is executed
     /// once.
     pub(crate) fn ask(
@@ -502,20 +517,16 @@ impl Client {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        let (mut since, mut pause) = (None, PAUSE_MIN);
+        let mut tries = self.tries();
         loop {
             match self.peers.ask(server, sender, request) {
                 Err(error) if error.is_passing() => {
-                    let now = self.pace.now();
-                    let since = *since.get_or_insert(now);
-                    if now.saturating_sub(since) >= self.patience {
+                    if !tries.wait() {
                         return Err(error);
                     }
-                    self.pace.pause(pause);
-                    pause = PAUSE_MAX.min(pause * 2);
                 }
                 reply => {
-                    if since.is_some() && self.holds_at(server) {
+                    if tries.has_waited() && self.holds_at(server) {
                         // It may be a successor, which waits for what is held.
                         let _ = self.renew_at(sender.caller, server);
                     }

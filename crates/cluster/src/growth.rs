@@ -4,20 +4,20 @@
 //! once a partition is looked at to be split.
 //!
 //! A split that leaves a half with less than an eighth of the entries shows that names collide, by
-//! chance or on purpose. The other half is not split again by its size: it would come to no more. The
-//! servers remember that until they restart; then one more split may follow.
+//! chance or on purpose. The other half is not split again by its size: it would come to no more. Its
+//! server records that, in one record for each directory.
 
 use crate::error::Result;
 use crate::server::Server;
-use canopy_namespace::FileId;
+use canopy_namespace::{FileId, PartitionRecord, WHOLE};
 use canopy_partition::{Holdings, PartitionId, Placement, SplitHistory, SplitPolicy};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Directories whose counts are remembered. Others are counted again when they are used.
 const DIRECTORIES_MAX: usize = 1 << 16;
 
-/// Partitions that are remembered as not to be split.
+/// Directories with partitions that are remembered as not to be split.
 const WHOLE_MAX: usize = 1 << 16;
 
 /// Counts of a server's partitions.
@@ -27,7 +27,7 @@ pub(crate) struct Growth {
     /// Partitions that have too many entries, and were not looked at since.
     grown: Mutex<HashSet<(FileId, PartitionId)>>,
     /// Partitions that are not split by their size.
-    whole: Mutex<HashSet<(FileId, PartitionId)>>,
+    whole: Mutex<HashMap<FileId, BTreeSet<PartitionId>>>,
 }
 
 impl Growth {
@@ -45,18 +45,25 @@ impl Growth {
         }
     }
 
-    /// Notes that a partition is not split by its size any more.
-    pub(crate) fn keep_whole(&self, directory: FileId, partition: PartitionId) {
+    /// Notes that partitions are not split by their size any more. Returns all such partitions of the
+    /// directory that are known.
+    pub(crate) fn keep_whole(
+        &self,
+        directory: FileId,
+        partitions: impl IntoIterator<Item = PartitionId>,
+    ) -> BTreeSet<PartitionId> {
         let mut whole = self.whole.lock();
-        if whole.len() >= WHOLE_MAX {
+        if whole.len() >= WHOLE_MAX && !whole.contains_key(&directory) {
             whole.clear();
         }
-        whole.insert((directory, partition));
+        let of_directory = whole.entry(directory).or_default();
+        of_directory.extend(partitions);
+        of_directory.clone()
     }
 
     /// Returns whether a partition may be split by its size.
     pub(crate) fn may_split(&self, directory: FileId, partition: PartitionId) -> bool {
-        !self.whole.lock().contains(&(directory, partition))
+        !self.whole.lock().get(&directory).is_some_and(|whole| whole.contains(&partition))
     }
 
     fn set(&self, directory: FileId, partition: PartitionId, count: u64) {
@@ -148,11 +155,26 @@ impl Server {
         Ok(counts)
     }
 
-    /// Notes that a partition is not split by its size any more, unless it may be.
-    pub(crate) fn keep_whole_unless(&self, may_split: bool, directory: FileId, of: PartitionId) {
-        if !may_split {
-            self.growth.keep_whole(directory, of);
+    /// Records that a partition is not split by its size any more, unless it may be.
+    pub(crate) fn keep_whole_unless(
+        &self,
+        may_split: bool,
+        directory: FileId,
+        partition: PartitionId,
+    ) -> Result<()> {
+        if may_split || !self.growth.may_split(directory, partition) {
+            return Ok(());
         }
+        // With the lock: the directory must not be removed before its record is written.
+        let state = self.state.write();
+        if state.holdings_of(directory).is_none() {
+            return Ok(());
+        }
+        let whole = self.growth.keep_whole(directory, [partition]);
+        // A few numbers cannot fail to be encoded into memory.
+        let value = postcard::to_extend(&whole, Vec::new()).unwrap_or_default();
+        let record = PartitionRecord { directory, partition: WHOLE, value: Some(value) };
+        Ok(self.tablet.put_partition_records(&[record])?)
     }
 
     /// Counts the entries of the halves that a split would make.

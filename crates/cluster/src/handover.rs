@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Entries that move in one step.
-const ENTRIES: usize = 512;
+pub(crate) const ENTRIES: usize = 512;
 
 /// Bytes of entries that move in one step; an entry with more is sent in parts.
 const ENTRY_BYTES: usize = 512 << 10;
@@ -227,6 +227,7 @@ pub(crate) fn receive(
         MoveStep::Executed(records) => {
             receiver.sessions.adopt(records.iter().map(|record| record.session));
             receiver.tablet.take_executed(records)?;
+            receiver.tablet.table().sync()?;
             Ok(Response::Done(true))
         }
         MoveStep::Holds(holds) => {
@@ -234,7 +235,7 @@ pub(crate) fn receive(
             Ok(Response::Done(true))
         }
         MoveStep::Complete(count, splits) => {
-            receiver.keep_whole_unless(*splits, directory, child);
+            receiver.keep_whole_unless(*splits, directory, child)?;
             let hashes = child.hashes(child.first_depth());
             let mut is_complete = false;
             if receiver.tablet.count_entries(directory, &hashes)? == *count {

@@ -23,7 +23,7 @@
 use crate::error::{Error, Result};
 use crate::locks::LastRequest;
 use crate::message::{Life, Response, Sender, SessionId};
-use crate::server::{Server, refusal};
+use crate::server::Server;
 use crate::sessions::HoldCounters;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{Change, FileLock, Hold, Operation, Target};
@@ -145,7 +145,7 @@ impl Server {
         let operation = Operation::Hold(hold.clone());
         let state = self.settled(&operation)?;
         let here = |outcome: canopy_namespace::Result<Reply>| {
-            outcome.map_err(|error| refusal(&state, error))
+            outcome.map_err(|error| self.refusal(&state, error))
         };
         let reply = match hold {
             Hold::Name(_) => {
@@ -245,7 +245,7 @@ impl Server {
         }
         let state = self.settled(operation)?;
         let made = self.tablet.execute_for(sender.caller, operation);
-        let reply = made.map_err(|error| refusal(&state, error))?;
+        let reply = made.map_err(|error| self.refusal(&state, error))?;
         if let Reply::Inode(inode) = &reply {
             self.note_hold(sender.session, inode.id, 0)?;
         }

@@ -13,8 +13,9 @@
 //! | files that stay without a name | `holds` (server), `held` (client) |
 //! | locks of programs: flock, fcntl | `locks` |
 //! | leases of directories for clients; what clients remember of them | `leases`; `directories` |
-//! | partitions of a server, and whom it lets wait | `server` |
+//! | partitions of a server, and whom it lets wait | `server`; refusals: `refusals` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
+//! | copies that hand-overs leave | `copies` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | when partitions split, and the split; numbers of entries | `growth`, `process/splitting`; `tally` |
@@ -23,7 +24,7 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
-//! | finding the server of a name or a file | `client`, `layout` |
+//! | finding the server of a name or a file | `client`, `layout`; pauses: `tries` |
 //! | operations as futures | `futures` |
 //! | queries | `searching` |
 //! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
@@ -58,6 +59,7 @@ pub mod check;
 mod client;
 mod connection;
 pub mod contents;
+mod copies;
 mod cuts;
 mod directories;
 mod envelope;
@@ -86,6 +88,7 @@ mod peers;
 mod placements;
 mod process;
 mod quotas;
+mod refusals;
 mod remote;
 mod rights;
 mod searching;
@@ -99,6 +102,7 @@ mod stopped;
 mod tables;
 mod tally;
 mod tasks;
+mod tries;
 mod upkeep;
 mod view;
 mod waits;

@@ -218,6 +218,8 @@ pub enum IntentStep<'a> {
         who: Option<Cow<'a, Credentials>>,
         /// The part.
         part: Cow<'a, Part>,
+        /// Executed changes that the participant has to know once it has a file of the decider.
+        executed: Vec<ExecutedRecord>,
     },
     /// To the decider: has this preparation become a change?
     Ask {
@@ -244,8 +246,9 @@ pub enum IntentStep<'a> {
 /// A reply to a message about an intent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum IntentReply {
-    /// The part is prepared.
-    Prepared(Preparation, Seen),
+    /// The part is prepared. The decider has to know these executed changes once it has a file of the
+    /// participant.
+    Prepared(Preparation, Seen, Vec<ExecutedRecord>),
     /// The part was checked, and there is nothing to prepare.
     Seen(Seen),
     /// Something is locked. The decider sends the part again later.

@@ -369,6 +369,9 @@ impl Process {
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
         }
+        if server.asks_for_offers.swap(false, Ordering::Relaxed) {
+            self.tasks.add(Task::Offers(server.id));
+        }
         for (directory, partition) in server.growth.take_grown() {
             self.tasks.add(Task::Split(server.id, directory, partition));
         }
@@ -474,6 +477,11 @@ impl Process {
             self.tasks.add(Task::ConfirmNames(server.id));
         }
         server.count(directory, hash, by)
+    }
+
+    /// Returns whether there is work beside requests, in a simulation.
+    pub fn has_work(&self) -> bool {
+        self.tasks.has_any()
     }
 
     /// Does a piece of work beside requests, in a simulation; with `retries` also one that has failed.

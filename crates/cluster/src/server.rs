@@ -5,7 +5,7 @@ use crate::check::Checking;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::growth::Growth;
-use crate::intents::{Intents, LockKey};
+use crate::intents::{Intents, LockKey, SentRecords};
 use crate::layout::{KnownDirectory, Layout};
 use crate::leases::Leases;
 use crate::making::MakingDirectories;
@@ -20,7 +20,7 @@ use crate::tally::Tallies;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
     Effect, EntryName, FileId, HALF_STATE, MovedEntry, MovedRanges, OwnedName, PLACEMENT,
-    PartitionRecord, Reply, Tablet,
+    PartitionRecord, Reply, Tablet, WHOLE,
 };
 use canopy_partition::{
     Answer, Attempt, Holding, Holdings, PartitionId, Placement, ServerId, SplitHistory,
@@ -75,6 +75,10 @@ pub(crate) struct Server {
     is_simulated: bool,
     /// Held by whoever makes a part of an intent.
     pub(crate) ending: Mutex<()>,
+    /// Whether the end of an offer has to be known soon.
+    pub(crate) asks_for_offers: AtomicBool,
+    /// Records of executed changes that files have taken to other servers.
+    pub(crate) sent_records: SentRecords,
     /// Partitions of directories whose names intents of this server concern, as far as they are known.
     maps: Mutex<HashMap<FileId, KnownDirectory>>,
     /// Numbers of entries of partitions.
@@ -86,7 +90,6 @@ pub(crate) struct Server {
 
 /// Partitions of a server, and what intents have locked there.
 pub(crate) struct State {
-    layout: Arc<Layout>,
     /// Those of directories that were ever split, or that were offered.
     directories: HashMap<FileId, Holdings>,
     /// Servers of the partitions of directories that were split, or are about to be.
@@ -98,6 +101,43 @@ pub(crate) struct State {
     pub(crate) intents: Intents,
     /// Names that were not held before, for queries under way.
     pub(crate) arrivals: Arrivals,
+}
+
+/// Records of a table about partitions.
+#[derive(Default)]
+struct Recorded {
+    directories: HashMap<FileId, Holdings>,
+    placements: HashMap<FileId, Placement>,
+    growth: Growth,
+}
+
+impl Recorded {
+    fn read(tablet: &Tablet) -> Result<Self> {
+        let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
+        let mut recorded = Recorded::default();
+        let is_needed = |record: &PartitionRecord| record.partition != HALF_STATE;
+        for record in tablet.partition_records()?.into_iter().filter(is_needed) {
+            let damaged = || canopy_namespace::Error::Corrupt("the record of a partition".into());
+            let value = record.value.unwrap_or_default();
+            if record.partition == PLACEMENT {
+                let placement = postcard::from_bytes(&value).map_err(|_| damaged())?;
+                recorded.placements.insert(record.directory, placement);
+                continue;
+            }
+            if record.partition == WHOLE {
+                let whole: Vec<_> = postcard::from_bytes(&value).map_err(|_| damaged())?;
+                recorded.growth.keep_whole(record.directory, whole);
+                continue;
+            }
+            let partition = PartitionId::new(record.partition).ok_or_else(damaged)?;
+            let holding = postcard::from_bytes(&value).map_err(|_| damaged())?;
+            records.entry(record.directory).or_default().push((partition, holding));
+        }
+        for (directory, records) in records {
+            recorded.directories.insert(directory, records.into_iter().collect());
+        }
+        Ok(recorded)
+    }
 }
 
 #[derive(Clone)]
@@ -124,35 +164,17 @@ impl Server {
         metrics: Arc<Metrics>,
         pace: Option<Arc<dyn Pace>>,
     ) -> Result<Self> {
-        let mut directories: HashMap<FileId, Holdings> = HashMap::new();
-        let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
-        let mut placements = HashMap::new();
-        let is_needed = |record: &PartitionRecord| record.partition != HALF_STATE;
-        for record in tablet.partition_records()?.into_iter().filter(is_needed) {
-            let damaged = || canopy_namespace::Error::Corrupt("the record of a partition".into());
-            let value = record.value.unwrap_or_default();
-            if record.partition == PLACEMENT {
-                let placement = postcard::from_bytes(&value).map_err(|_| damaged())?;
-                placements.insert(record.directory, placement);
-                continue;
-            }
-            let partition = PartitionId::new(record.partition).ok_or_else(damaged)?;
-            let holding = postcard::from_bytes(&value).map_err(|_| damaged())?;
-            records.entry(record.directory).or_default().push((partition, holding));
-        }
-        for (directory, records) in records {
-            directories.insert(directory, records.into_iter().collect());
-        }
+        let Recorded { directories, placements, growth } = Recorded::read(&tablet)?;
         for (directory, holdings) in &directories {
             tablet.restore_range(*directory, ranges(holdings));
         }
         let intents = Intents::open(&tablet)?;
         let state = State {
-            layout: layout.clone(),
             directories,
             placements,
             moving: None,
-            changes: 0,
+            // A successor must not repeat a number.
+            changes: tablet.table().manifest().state.epoch << 32,
             intents,
             arrivals: Arrivals::default(),
         };
@@ -175,7 +197,7 @@ impl Server {
             snapshots,
             is_full: AtomicBool::new(false),
             attempts: AtomicU64::new(1),
-            growth: Growth::default(),
+            growth,
             tallies: Tallies::default(),
             checking: Checking::default(),
             state: RwLock::new(state),
@@ -184,6 +206,8 @@ impl Server {
             is_simulated: pace.is_some(),
             pace: pace.unwrap_or_else(system_pace),
             ending: Mutex::new(()),
+            asks_for_offers: AtomicBool::new(false),
+            sent_records: SentRecords::default(),
             maps: Mutex::default(),
         })
     }
@@ -204,9 +228,9 @@ impl Server {
             && !self.tablet.has_file(id)?
         {
             let error = canopy_namespace::Error::NotHere(Target::File(id));
-            return Err(refusal(&state, error));
+            return Err(self.refusal(&state, error));
         }
-        executed.map_err(|error| refusal(&state, error))
+        executed.map_err(|error| self.refusal(&state, error))
     }
 
     /// Returns the next attempt to hand a partition over.
@@ -240,9 +264,9 @@ impl Server {
         let keys = [LockKey::Name(directory, hash)];
         let state = self.wait(|moving| Ok(moving.has(directory, hash)), &keys)?;
         if !self.tablet.holds(directory, hash)? {
-            return Err(refusal(&state, canopy_namespace::Error::NotHere(target)));
+            return Err(self.refusal(&state, canopy_namespace::Error::NotHere(target)));
         }
-        change(&self.tablet).map_err(|error| refusal(&state, error))
+        change(&self.tablet).map_err(|error| self.refusal(&state, error))
     }
 
     /// Does something else to a file that this server has to have, as `execute` does.
@@ -253,9 +277,9 @@ impl Server {
     ) -> Result<T> {
         let state = self.settled(&Operation::Change(Change::TouchAccess(id)))?;
         if !self.tablet.has_file(id)? {
-            return Err(refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
+            return Err(self.refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
         }
-        change(&self.tablet).map_err(|error| refusal(&state, error))
+        change(&self.tablet).map_err(|error| self.refusal(&state, error))
     }
 
     /// Does something to names, of which this server has to hold the first. None if it does not hold
@@ -273,11 +297,11 @@ impl Server {
             let (directory, hash) = (name.directory, name.hash());
             match self.tablet.holds(directory, hash)? {
                 true => {}
-                false if at == 0 => state.check_held(&self.tablet, directory, hash)?,
+                false if at == 0 => self.check_held(&state, directory, hash)?,
                 false => return Ok(None),
             }
         }
-        change(&self.tablet).map_err(|error| refusal(&state, error))
+        change(&self.tablet).map_err(|error| self.refusal(&state, error))
     }
 
     /// Does something to a file that has to be here, and to a name. None if `change` finds that other
@@ -297,15 +321,15 @@ impl Server {
         let keys = [LockKey::File(id), LockKey::Name(directory, hash)];
         let state = self.wait(has, &keys)?;
         let stat = Operation::Read(Moment::Now, Read::Inode(id));
-        self.tablet.execute(&stat).map_err(|error| refusal(&state, error))?;
-        change(&self.tablet).map_err(|error| refusal(&state, error))
+        self.tablet.execute(&stat).map_err(|error| self.refusal(&state, error))?;
+        change(&self.tablet).map_err(|error| self.refusal(&state, error))
     }
 
     /// Returns the name of a file whose inode is the record of that name, which is its only one.
     pub(crate) fn only_name(&self, id: FileId) -> Result<Option<OwnedName>> {
         let state = self.state.read();
         let stat = Operation::Read(Moment::Now, Read::Inode(id));
-        self.tablet.execute(&stat).map_err(|error| refusal(&state, error))?;
+        self.tablet.execute(&stat).map_err(|error| self.refusal(&state, error))?;
         if self.tablet.name_of(id)?.is_none() {
             return Ok(None);
         }
@@ -525,6 +549,9 @@ impl Server {
         attempt: Attempt,
         entries: &[MovedEntry],
     ) -> Result<bool> {
+        if !self.clear_copies_of(entries, directory, child)? {
+            return Ok(false);
+        }
         // With the lock: a late message must not bring entries of an attempt that has ended.
         let state = self.state.read();
         let takes = self.holdings_in(&state, directory)?.takes_entries(child, attempt);
@@ -676,6 +703,13 @@ impl State {
         }
     }
 
+    /// Returns all partitions of directories that have records of them.
+    pub(crate) fn all_holdings(&self) -> impl Iterator<Item = (FileId, PartitionId, Holding)> {
+        self.directories.iter().flat_map(|(directory, holdings)| {
+            holdings.records().map(|(partition, holding)| (*directory, partition, holding))
+        })
+    }
+
     /// Returns the partitions of a directory that has records of them.
     pub(crate) fn holdings_of(&self, directory: FileId) -> Option<&Holdings> {
         self.directories.get(&directory)
@@ -685,35 +719,7 @@ impl State {
     pub(crate) fn is_closed(&self, directory: FileId) -> bool {
         self.intents.is_closed(directory)
     }
-
-    /// Fails with what the server knows of a directory unless it holds names with this hash.
-    pub(crate) fn check_held(&self, tablet: &Tablet, directory: FileId, hash: u64) -> Result<()> {
-        if tablet.holds(directory, hash)? {
-            return Ok(());
-        }
-        let target = Target::Name { directory, hash };
-        Err(refusal(self, canopy_namespace::Error::NotHere(target)))
-    }
 }
-
-/// Returns the error of an operation, with what the server knows of the directory if others hold it.
-pub(crate) fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
-    let canopy_namespace::Error::NotHere(target) = error else { return error.into() };
-    let partitions = match target {
-        Target::Name { directory, .. } => state.partitions(directory),
-        _ => Partitions::default(),
-    };
-    // A file on its way is nowhere. Then no two refusals are equal, and clients ask on.
-    let changes = match state.intents.awaits(target) {
-        true => UNDECIDED.fetch_add(1, Ordering::Relaxed),
-        false => state.changes,
-    };
-    let servers = state.layout.server_count();
-    Error::Elsewhere { target, partitions, changes, servers }
-}
-
-/// Numbers of changes while some are undecided: no server has made so many.
-static UNDECIDED: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// Returns the ranges of hashes of the partitions that are held.
 fn ranges(holdings: &Holdings) -> Vec<RangeInclusive<u64>> {

@@ -316,7 +316,13 @@ impl Server {
             Ok(reply) => Ok((reply, true)),
             Err(error) => match self.tablet.reply_to(change, operation)? {
                 Some(reply) => Ok((reply, false)),
-                None => Err(error),
+                None => {
+                    if let Error::Namespace(canopy_namespace::Error::Posix(errno)) = &error {
+                        // If there is no room, a copy is executed anew, as before.
+                        let _ = self.tablet.note_refused(change, *errno);
+                    }
+                    Err(error)
+                }
             },
         }
     }

@@ -127,6 +127,12 @@ impl Tasks {
         Some(task)
     }
 
+    /// Returns whether a task waits, or has failed.
+    pub(crate) fn has_any(&self) -> bool {
+        let queue = self.0.queue.lock();
+        !queue.waiting.is_empty() || !queue.failed.is_empty()
+    }
+
     /// Has a task that failed be done again.
     pub(crate) fn fail(&self, task: Task) {
         let mut queue = self.0.queue.lock();

@@ -93,7 +93,7 @@ pub use records::listing::{Entry, Listing, cookie_before, hash_after};
 pub use records::making::Making;
 pub use records::moving::{
     DirectoryHalf, HALF_STATE, HalfState, MovedEntry, MovedRanges, NewDirectory, PLACEMENT,
-    PartitionRecord,
+    PartitionRecord, WHOLE,
 };
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;

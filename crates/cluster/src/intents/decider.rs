@@ -164,7 +164,16 @@ impl Rename {
             // Somebody has replaced the file between the two messages.
             Seen::Elsewhere(..) => return Err(Stop::Restart),
             Seen::Free => (None, None),
-            Seen::Replaces(inode, back) => (Some(inode), back),
+            Seen::Replaces(inode, back) => {
+                let arrives = back.as_ref().map(|back| &back.entry.inode);
+                let arrives = arrives.filter(|back| !trial.is_own && !back.is_pointer());
+                if let Some(file) = arrives
+                    && !trial.server.clear_copies(file.id)?
+                {
+                    return Err(Stop::Restart);
+                }
+                (Some(inode), back)
+            }
             Seen::Nothing | Seen::Inode(..) | Seen::Closed { .. } => {
                 return Err(Error::Unfit.into());
             }
@@ -281,6 +290,7 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
     trial.part_at_name(name, &part)?;
     inode.nlink += 1;
     inode.ctime_ns = server.tablet.now_ns();
+    trial.reply = Some(Reply::Inode(inode.clone()));
     match old {
         Some(old) => {
             let entry = server.tablet.entry(old.borrowed())?;
@@ -297,7 +307,6 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
             trial.part(server.id, &Part::Relink { id, removed: None, added })?;
         }
     }
-    trial.reply = Some(Reply::Inode(inode.clone()));
     Ok(Outcome::Decide(inode))
 }
 

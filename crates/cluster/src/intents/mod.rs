@@ -8,6 +8,7 @@
 //! | the thread that makes a change happen | `trial`; the kinds of changes: `decider` |
 //! | directories that are removed, replaced or moved | `directories` |
 //! | names that are in doubt; what crashes have left | `doubts` |
+//! | late copies of changes of a file that has moved | `taken` |
 //!
 //! The server of the name that goes away decides; for an exchange, that of the first name; for a
 //! link, that of the inode before. A change has a *part* on each server that it concerns. Each part on
@@ -22,6 +23,7 @@
 //! - A partition is not handed over while a name of it is locked, and a name that is being handed
 //!   over is not locked.
 //! - A server answers the messages of intents without asking anybody.
+//! - A file takes along what its new server has to know of executed changes (`taken`).
 //! - A change of one server alone takes no lock of this kind, and is executed by its tablet.
 
 mod decider;
@@ -29,19 +31,21 @@ mod directories;
 mod doubts;
 mod part;
 mod participant;
+mod taken;
 mod trial;
 
 pub use part::{Arriving, Holds, Moving, Part, Seen};
+pub(crate) use taken::SentRecords;
 pub(crate) use trial::Waits;
 
 use crate::error::{Error, Result};
 use canopy_namespace::operation::Target;
-use canopy_namespace::{Effect, FileId, IntentRecord, IntentRole, Tablet};
+use canopy_namespace::{Effect, ExecutedRecord, FileId, IntentRecord, IntentRole, Tablet};
 use canopy_partition::{
     Age, Decisions, IntentId, Locked, Locks, Preparation, Preparations, ServerId,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 /// A change has fewer parts than this: numbers of intents are multiples of it, and some more. A
@@ -85,6 +89,8 @@ struct PreparedPart {
     takes: Holds,
     /// The file that leaves.
     gives: Option<FileId>,
+    /// Executed changes that have to be known here from then on.
+    executed: Vec<ExecutedRecord>,
 }
 
 /// Stage of a change that this server decides.
@@ -110,6 +116,8 @@ pub(crate) struct Intents {
     decisions: Decisions,
     preparations: Preparations,
     parts: HashMap<IntentId, PreparedPart>,
+    /// Parts that are being prepared: a copy of the message must not interfere.
+    preparing: HashSet<IntentId>,
     changes: u64,
     prepared: u64,
     time: u64,
@@ -137,6 +145,7 @@ impl Intents {
             decisions: Decisions::default(),
             preparations: Preparations::default(),
             parts: HashMap::new(),
+            preparing: HashSet::new(),
             changes: 0,
             prepared: 0,
             time: 0,
@@ -151,8 +160,9 @@ impl Intents {
             let (intent, part): (IntentId, PreparedPart) = decode(&record)?;
             intents.time = intents.time.max(part.age.time);
             let locked = intents.locks.lock(part.keys.iter().copied(), intent, part.age);
-            if locked != Locked::Granted {
-                return Err(damaged());
+            if let Locked::Wait(other) | Locked::GiveUp(other) = locked {
+                let text = format!("{intent} and {other} have locked the same: {:?}", part.keys);
+                return Err(canopy_namespace::Error::Corrupt(text).into());
             }
             intents.preparations.prepare(intent, part.preparation);
             intents.parts.insert(intent, part);

@@ -6,7 +6,7 @@ use crate::intents::{LockKey, Part, PreparedPart, Seen, Stage, prepared};
 use crate::message::{IntentReply, IntentStep};
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
-use canopy_namespace::{FileId, Inode};
+use canopy_namespace::{ExecutedRecord, FileId, Inode};
 use canopy_partition::{Age, IntentId, Locked, Preparation, ServerId, Verdict};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -29,9 +29,9 @@ impl Server {
         step: &IntentStep<'_>,
     ) -> Result<IntentReply> {
         match step {
-            IntentStep::Prepare { age, who, part } => {
+            IntentStep::Prepare { age, who, part, executed } => {
                 let caller = who.as_deref().map_or(Caller::Trusted, Caller::User);
-                self.prepare(intent, *age, caller, part)
+                self.prepare(intent, (*age, executed), caller, part)
             }
             IntentStep::Ask { participant, preparation } => {
                 Ok(IntentReply::Verdict(self.verdict(intent, *participant, *preparation)))
@@ -80,7 +80,7 @@ impl Server {
         for key in keys {
             match *key {
                 LockKey::Name(directory, hash) => {
-                    state.check_held(&self.tablet, directory, hash)?;
+                    self.check_held(&state, directory, hash)?;
                     if state.is_moving(directory, hash) {
                         return Ok(Lock::Wait(None));
                     }
@@ -109,26 +109,28 @@ impl Server {
     fn prepare(
         &self,
         intent: IntentId,
-        age: Age,
+        (age, executed): (Age, &[ExecutedRecord]),
         caller: Caller<'_>,
         part: &Part,
     ) -> Result<IntentReply> {
         let is_known = self.state.read().intents.preparations.of(intent).is_some();
         // A message that came twice: its decider waits for the first reply, or has given up.
-        if is_known {
+        if is_known || !self.state.write().intents.preparing.insert(intent) {
             return Ok(IntentReply::GiveUp);
         }
-        let reply = self.prepare_locked(intent, age, caller, part);
-        if !matches!(reply, Ok(IntentReply::Prepared(..))) {
+        let reply = self.prepare_locked(intent, (age, executed), caller, part);
+        if self.state.read().intents.preparations.of(intent).is_none() {
             self.unlock(intent);
+            self.sent_records.end(intent, false);
         }
+        self.state.write().intents.preparing.remove(&intent);
         reply
     }
 
     fn prepare_locked(
         &self,
         intent: IntentId,
-        age: Age,
+        (age, executed): (Age, &[ExecutedRecord]),
         caller: Caller<'_>,
         part: &Part,
     ) -> Result<IntentReply> {
@@ -143,10 +145,19 @@ impl Server {
                 return Ok(reply);
             }
         }
+        if let Some(id) = part.brings()
+            && !self.clear_copies(id)?
+        {
+            return Ok(IntentReply::Wait);
+        }
         let checked = part.check(self, caller)?;
         if !checked.seen.is_prepared() {
             return Ok(IntentReply::Seen(checked.seen));
         }
+        let own = match checked.gives {
+            Some(_) => self.executed_for(intent.decider, intent, None)?,
+            None => Vec::new(),
+        };
         let preparation = {
             let intents = &mut self.state.write().intents;
             intents.prepared += 1;
@@ -160,17 +171,18 @@ impl Server {
             counts: checked.counts,
             takes: checked.takes,
             gives: checked.gives,
+            executed: executed.to_vec(),
         };
         self.tablet.make(&[], &[prepared(intent, Some(&part))], None)?;
-        if let Err(error) = self.tablet.table().sync() {
-            // It may be in storage, or get there. Nobody decides on it.
-            self.tablet.make(&[], &[prepared(intent, None)], None)?;
-            return Err(error.into());
+        {
+            let intents = &mut self.state.write().intents;
+            intents.preparations.prepare(intent, preparation);
+            intents.parts.insert(intent, part);
         }
-        let intents = &mut self.state.write().intents;
-        intents.preparations.prepare(intent, preparation);
-        intents.parts.insert(intent, part);
-        Ok(IntentReply::Prepared(preparation, checked.seen))
+        // If this fails, the record may be in storage or not. So the part stays in doubt, as after a
+        // crash: without its locks, another part could get into storage with the same ones.
+        self.tablet.table().sync()?;
+        Ok(IntentReply::Prepared(preparation, checked.seen, own))
     }
 
     /// Makes a part that was decided, or drops it. Returns whether it has ended, by what this owner of
@@ -207,6 +219,7 @@ impl Server {
         if is_committed {
             // First: the file stays, whoever takes its name away.
             self.take_holds(&part.takes)?;
+            self.take_records(&part.executed)?;
         }
         self.tablet.make(effects, &[prepared(intent, None)], None)?;
         {
@@ -217,6 +230,7 @@ impl Server {
             state.intents.parts.remove(&intent);
             state.intents.locks.unlock(intent);
         }
+        self.sent_records.end(intent, is_committed);
         self.notify();
         if is_committed {
             self.give_holds(&part.gives.into_iter().collect())?;

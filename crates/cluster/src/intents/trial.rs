@@ -7,7 +7,7 @@ use crate::message::{IntentReply, IntentStep, Request, Response, Sender, ServerR
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
-use canopy_namespace::{Effect, FileId, Inode, OwnedName, Reply};
+use canopy_namespace::{Effect, ExecutedRecord, FileId, Inode, OwnedName, Reply};
 use canopy_partition::{Age, IntentId, Preparation, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -94,6 +94,8 @@ pub(crate) struct Trial<'a> {
     pub(crate) is_own: bool,
     /// The reply to the client, which is recorded with the decision.
     pub(crate) reply: Option<Reply>,
+    /// Executed changes of the server of a file that arrives in exchange.
+    executed: Vec<ExecutedRecord>,
     participants: Vec<(IntentId, ServerId, Preparation)>,
     /// Parts that may be prepared.
     asked: Vec<(IntentId, ServerId)>,
@@ -153,6 +155,7 @@ impl<'a> Trial<'a> {
             takes: Vec::new(),
             is_own: false,
             reply: None,
+            executed: Vec::new(),
             participants: Vec::new(),
             asked: Vec::new(),
         }
@@ -198,19 +201,25 @@ impl<'a> Trial<'a> {
             return Err(Error::Unfit.into());
         }
         let intent = self.intent(self.count);
+        let executed = match part.brings() {
+            Some(_) => self.server.executed_for(server, intent, self.reply.as_ref())?,
+            None => Vec::new(),
+        };
         let mut waits = Waits::new();
         loop {
             let step = IntentStep::Prepare {
                 age: self.age,
                 who: self.caller.user().map(Cow::Borrowed),
                 part: Cow::Borrowed(part),
+                executed: executed.clone(),
             };
             let reply = self.server.send(self.peers, server, intent, step);
             if matches!(reply, Err(Error::Unreachable { .. } | Error::NotRunning(_))) {
                 self.asked.push((intent, server));
             }
             match reply? {
-                IntentReply::Prepared(preparation, seen) => {
+                IntentReply::Prepared(preparation, seen, executed) => {
+                    self.executed.extend(executed);
                     self.participants.push((intent, server, preparation));
                     return Ok(seen);
                 }
@@ -294,6 +303,7 @@ impl<'a> Trial<'a> {
         });
         let tablet = &self.server.tablet;
         self.server.take_holds(&self.takes)?;
+        self.server.take_records(&self.executed)?;
         let made = tablet.make(&self.effects, &Vec::from_iter(records), self.reply.as_ref());
         if let Err(error) = made {
             // A write that fails once it is visible fails the table with it, for good. Otherwise
@@ -329,6 +339,9 @@ impl<'a> Trial<'a> {
             intents.locks.unlock(intent);
         }
         self.server.notify();
+        // One more was sent, perhaps, to a server that does not hold the name.
+        (1..=self.count + 1)
+            .for_each(|part| self.server.sent_records.end(self.intent(part), false));
         let prepared = self.participants.iter().map(|(intent, server, _)| (*intent, *server));
         for (intent, server) in prepared.chain(self.asked.iter().copied()) {
             // If this fails, the participant asks by itself.
@@ -397,6 +410,7 @@ impl Server {
         if !has_ended {
             return Ok(());
         }
+        self.sent_records.end(intent, true);
         let is_new = self.state.write().intents.decisions.confirm(intent, participant, preparation);
         if is_new {
             self.tablet.make(&[], &[decided(intent, None)], None)?;

@@ -27,7 +27,9 @@ const ATTEMPTS: u32 = 5;
 const GRACE_PAUSE: Duration = Duration::from_millis(50);
 const GRACE_TIME: Duration = Duration::from_secs(30);
 
-/// Pauses between two questions for turns: if a server let nobody wait, and if it did not answer.
+/// Pauses between two questions for turns: if locks whose turn it is were tried, or not so far; if a
+/// server let nobody wait; if it did not answer.
+const TURN_MIN: Duration = Duration::from_millis(1);
 const TURN_PAUSE: Duration = Duration::from_millis(50);
 const TURN_RETRY: Duration = Duration::from_millis(200);
 
@@ -52,10 +54,25 @@ pub(crate) struct ClientLocks {
 /// Locks that wait.
 #[derive(Default)]
 struct Awaited {
-    /// The server of each, and whether it may be its turn.
-    places: HashMap<(FileId, LockOwner), (ServerId, bool)>,
+    places: HashMap<(FileId, LockOwner), Place>,
     /// Servers that threads ask.
     asked: HashSet<ServerId>,
+}
+
+/// A lock that waits.
+struct Place {
+    server: ServerId,
+    turn: Turn,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Another lock is in the way.
+    Waits,
+    /// It may be this one's turn.
+    Has,
+    /// It is being tried.
+    Tries,
 }
 
 /// A file with locks.
@@ -138,28 +155,40 @@ impl ClientLocks {
     fn note_turns(&self, turns: &[(FileId, LockOwner)]) {
         let mut awaited = self.awaited.lock();
         for turn in turns {
-            if let Some((_, has_turn)) = awaited.places.get_mut(turn) {
-                *has_turn = true;
+            if let Some(place) = awaited.places.get_mut(turn) {
+                place.turn = Turn::Has;
             }
         }
         self.turned.notify_all();
     }
 
+    /// Waits until locks at a server have been tried whose turn it is, but not for long.
+    fn await_tries(&self, server: ServerId) {
+        let deadline = Instant::now() + TURN_PAUSE;
+        let mut awaited = self.awaited.lock();
+        let has_turn = |place: &Place| place.server == server && place.turn != Turn::Waits;
+        while awaited.places.values().any(has_turn)
+            && !self.turned.wait_until(&mut awaited, deadline).timed_out()
+        {}
+    }
+
     fn forget_place(&self, id: FileId, owner: LockOwner) {
         self.awaited.lock().places.remove(&(id, owner));
+        self.turned.notify_all();
     }
 
     /// Has a place looked at again, at its server. Returns whether a thread has to be started.
     fn await_turn(&self, id: FileId, owner: LockOwner, server: ServerId) -> bool {
         let mut awaited = self.awaited.lock();
-        awaited.places.insert((id, owner), (server, false));
+        awaited.places.insert((id, owner), Place { server, turn: Turn::Waits });
+        self.turned.notify_all();
         awaited.asked.insert(server)
     }
 
     /// Returns whether locks wait at a server. If none do, its thread ends.
     fn goes_on(&self, server: ServerId) -> bool {
         let mut awaited = self.awaited.lock();
-        let waits = awaited.places.values().any(|(of, _)| *of == server);
+        let waits = awaited.places.values().any(|place| place.server == server);
         if !waits {
             awaited.asked.remove(&server);
         }
@@ -169,8 +198,8 @@ impl ClientLocks {
     /// Has all locks that wait at a server tried again.
     fn try_all(&self, server: ServerId) {
         let mut awaited = self.awaited.lock();
-        for (of, has_turn) in awaited.places.values_mut() {
-            *has_turn |= *of == server;
+        for place in awaited.places.values_mut().filter(|place| place.server == server) {
+            place.turn = Turn::Has;
         }
         self.turned.notify_all();
     }
@@ -348,8 +377,12 @@ impl Client {
         match self.ask_once(Caller::Trusted, server, &Request::AwaitLocks) {
             Ok(Response::Turns(turns)) => {
                 self.locks.note_turns(&turns);
-                if !turns.is_empty() || asked.elapsed() < TURN_PAUSE {
-                    thread::sleep(TURN_PAUSE.saturating_sub(asked.elapsed()).max(POLL));
+                match turns.is_empty() {
+                    true => thread::sleep(TURN_PAUSE.saturating_sub(asked.elapsed())),
+                    false => {
+                        self.locks.await_tries(server);
+                        thread::sleep(TURN_MIN);
+                    }
                 }
             }
             // It may have given the file to another one.
@@ -443,8 +476,8 @@ impl FileLocks for Client {
         let mut awaited = self.locks.awaited.lock();
         loop {
             match awaited.places.get_mut(&(id, wanted.owner)) {
-                Some((_, has_turn @ true)) => {
-                    *has_turn = false;
+                Some(place) if place.turn == Turn::Has => {
+                    place.turn = Turn::Tries;
                     return true;
                 }
                 Some(_) => {}

@@ -50,7 +50,7 @@ pub(crate) use waits::{Account, Waits};
 use crate::error::{Error, Result};
 use crate::message::{Response, Sender, SessionId};
 use crate::rights::MACHINE;
-use crate::server::{Server, refusal};
+use crate::server::Server;
 use canopy_model::Wanted;
 use canopy_namespace::FileId;
 use canopy_namespace::operation::{
@@ -174,7 +174,8 @@ impl Server {
         // No lock changes while the file moves.
         let state = self.settled(&Operation::Hold(Hold::File(id)))?;
         if !self.tablet.has_file(id)? {
-            return Err(refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
+            let error = canopy_namespace::Error::NotHere(Target::File(id));
+            return Err(self.refusal(&state, error));
         }
         self.check_locking(caller, id, &request.ask)?;
         self.sessions.begin(session)?;

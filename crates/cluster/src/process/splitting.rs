@@ -83,8 +83,8 @@ impl Process {
         if !moves {
             let is_split =
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
-            giver.keep_whole_unless(lower, directory, partition);
-            giver.keep_whole_unless(upper, directory, child);
+            giver.keep_whole_unless(lower, directory, partition)?;
+            giver.keep_whole_unless(upper, directory, child)?;
             if is_split {
                 self.metrics.splits.add(1);
                 tracing::info!("server {server}: {partition} of {directory} split, with {child}");
@@ -107,10 +107,10 @@ impl Process {
         let began = Instant::now();
         let outcome = hand_over.run(steps);
         self.note_handover(&hand_over, began, &outcome);
-        giver.keep_whole_unless(lower || outcome.is_err(), directory, partition);
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }
+        giver.keep_whole_unless(lower || outcome.is_err(), directory, partition)?;
         outcome.map(|_| true)
     }
 

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Loses every other message that a change has happened, so that whoever needs to know has to ask.
 fn lose_decisions() -> Option<Faults> {
@@ -30,11 +31,17 @@ fn lose_decisions() -> Option<Faults> {
     }))
 }
 
-/// Holds parts up on their way, so that changes meet that have locked something.
+/// Holds parts up on their way, so that changes meet that have locked something: for some turns of
+/// other threads, of which a busy machine has long ones.
 fn hold_up_parts() -> Option<Faults> {
     Some(Box::new(|_, step| {
-        if matches!(step, IntentStep::Prepare { .. }) {
-            (0..50).for_each(|_| thread::yield_now());
+        let since = Instant::now();
+        let mut turns = 0..50;
+        while matches!(step, IntentStep::Prepare { .. })
+            && turns.next().is_some()
+            && since.elapsed() < Duration::from_millis(1)
+        {
+            thread::yield_now();
         }
         Fate::Arrives
     }))

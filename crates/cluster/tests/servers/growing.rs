@@ -358,8 +358,8 @@ fn names_that_collide_split_once() {
     let client = &new_client(&cluster);
     let directory = create(client, ROOT, "big", file_type::DIRECTORY).unwrap().id;
     let collides = |name: &String| EntryName::new(directory, name.as_bytes()).hash() >> 60 == 15;
-    let names = (0..).map(name).filter(collides).take(150);
-    let files = names.map(|name| {
+    let mut names = (0..).map(name).filter(collides);
+    let files = names.by_ref().take(150).map(|name| {
         let made = create(client, directory, &name, file_type::REGULAR).unwrap();
         (name, made.id)
     });
@@ -367,6 +367,11 @@ fn names_that_collide_split_once() {
     cluster.process().settle();
     assert_eq!(cluster.process().partitions(directory).unwrap().len(), 2);
     check(&cluster, client, directory, &files);
+    // A restart does not forget it.
+    cluster.restart();
+    create(client, directory, &names.next().unwrap(), file_type::REGULAR).unwrap();
+    cluster.process().settle();
+    assert_eq!(cluster.process().partitions(directory).unwrap().len(), 2);
     // Somebody who asks for it gets more.
     let one = PartitionId::new(1).unwrap();
     assert!(cluster.process().split(directory, one, &mut |_: Step| true).unwrap());

@@ -13,4 +13,5 @@ mod origins;
 mod partitions;
 mod place;
 mod retries;
+mod returning;
 mod site;

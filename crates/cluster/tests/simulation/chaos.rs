@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// Servers to which a cluster grows.
+const SERVERS_MAX: u32 = 7;
+
 /// Kinds of faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -68,6 +71,9 @@ impl Chaos {
         let scheduler = &self.world.scheduler;
         let most = Duration::from_millis([3, 30, 300][scheduler.below(3) as usize]);
         scheduler.sleep_between(Duration::ZERO, most);
+        if scheduler.chance(200) && self.world.server_count() < SERVERS_MAX {
+            return self.world.add_server();
+        }
         let living = self.world.living();
         let Some(host) = pick(self, &living) else {
             self.world.start_process();
@@ -87,7 +93,7 @@ impl Chaos {
             (Level::All, 7) => self.cut(host, pick(self, &self.clients).unwrap_or(host)),
             (Level::All, 8) => self.cut_off_storage(host),
             _ => {
-                let server = ServerId(scheduler.below(u64::from(self.world.servers)) as u32);
+                let server = ServerId(scheduler.below(u64::from(self.world.server_count())) as u32);
                 self.world.move_server(server, host);
             }
         }

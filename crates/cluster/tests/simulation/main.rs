@@ -1,7 +1,7 @@
 //! Servers and clients in a deterministic simulation: processes share a storage and a network. Messages
 //! get lost, come twice, late and in any order. Processes and clients pause, processes die, are cut
-//! off and replaced at any message. Storage fails; clocks differ. Meanwhile clients create, rename,
-//! link, unlink, list, hold files and set attributes, and directories split and move.
+//! off and replaced at any message. Storage fails; clocks differ; servers are added. Meanwhile clients
+//! create, rename, link, unlink, list, hold files and set attributes, and directories split and move.
 //!
 //! `CANOPY_SEEDS=100000` runs seeds from 0 on, from `CANOPY_FIRST_SEED` on if that is set.
 //! `CANOPY_SEED=46` runs one and prints what happens.

@@ -238,6 +238,16 @@ impl Scheduler {
         }
     }
 
+    /// Has a thread that waits run after a random time at most this long, if it would wait longer.
+    pub fn wake_within(&self, actor: u64, most: Duration) {
+        let mut shared = self.shared.lock();
+        let us = shared.random.random_range(0..=most.as_micros() as u64);
+        let wake_us = shared.now_us + us;
+        if let Some(actor) = shared.actors.get_mut(&actor) {
+            actor.wake_us = actor.wake_us.min(wake_us);
+        }
+    }
+
     /// Executes something as another host. None if that host dies meanwhile.
     pub fn as_host<T>(&self, host: HostId, run: impl FnOnce() -> T) -> Option<T> {
         let me = CURRENT.get();

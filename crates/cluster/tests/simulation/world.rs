@@ -8,7 +8,7 @@ use crate::disk::{Disk, Machine};
 use crate::scheduler::{HostId, Scheduler};
 use canopy_cluster::{
     Error, Pace, Peers, Process, Refusal, Request, Response, Sender, SessionId, SessionSettings,
-    create_cluster,
+    add_tables, create_cluster,
 };
 use canopy_model::ErrorKind;
 use canopy_namespace::operation::Caller;
@@ -16,7 +16,7 @@ use canopy_namespace::{Ownership, Settings};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +26,10 @@ pub const POLICY: SplitPolicy =
 
 /// Length of a lease.
 const LEASE: Duration = Duration::from_millis(500);
+
+/// Longest time until work beside requests begins, and until a process looks at its clock.
+const REST: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(300);
 
 /// Rates of clocks in thousandths: within a tenth of each other.
 const RATES: [u64; 2] = [956, 1044];
@@ -44,7 +48,7 @@ pub struct Faults {
 pub struct World {
     pub scheduler: Arc<Scheduler>,
     pub disk: Arc<Disk>,
-    pub servers: u32,
+    servers: AtomicU32,
     pub is_over: AtomicBool,
     pub state: Mutex<State>,
     /// Failures of the servers' own work, which are tried again.
@@ -71,6 +75,8 @@ pub struct Host {
     pub process: Option<Arc<Process>>,
     /// Rate of its clock, in thousandths.
     rate: u64,
+    /// The thread that does its work beside requests, while there is none.
+    worker: Option<u64>,
     /// The moment of its last renewal that others have seen.
     renewed_us: u64,
     /// The moment from which on its own lease lasts; none if it is not in the map.
@@ -96,7 +102,7 @@ impl World {
         Arc::new_cyclic(|me| World {
             scheduler: scheduler.clone(),
             disk,
-            servers,
+            servers: AtomicU32::new(servers),
             is_over: AtomicBool::new(false),
             state: Mutex::new(State {
                 faults: Faults::default(),
@@ -138,8 +144,30 @@ impl World {
         let settings = Settings::default().with_indexes(&["size", "name"]).expect("settings");
         let environment = self.machine(None).environment();
         let clock = self.wall_clock();
-        create_cluster(&environment, &settings, Ownership::ROOT, self.servers, POLICY, &clock)
-            .expect("a cluster");
+        create_cluster(
+            &environment,
+            &settings,
+            Ownership::ROOT,
+            self.server_count(),
+            POLICY,
+            &clock,
+        )
+        .expect("a cluster");
+    }
+
+    pub fn server_count(&self) -> u32 {
+        self.servers.load(Ordering::Relaxed)
+    }
+
+    /// Adds a server. Processes and clients do not know of it.
+    pub fn add_server(&self) {
+        let environment = self.machine(None).environment();
+        let count = add_tables(&environment, 1, &self.wall_clock()).expect("a table");
+        self.scheduler.trace(|| format!("{count} servers"));
+        let mut state = self.state.lock();
+        state.map.push(None);
+        state.former.push(None);
+        self.servers.store(count, Ordering::Relaxed);
     }
 
     /// Returns the time that is written into files. It never stands still, so that two are not equal.
@@ -156,6 +184,7 @@ impl World {
         state.hosts.push(Host {
             machine: self.machine(Some(id)),
             process: None,
+            worker: None,
             rate,
             renewed_us: now_us,
             leased_us: None,
@@ -195,21 +224,32 @@ impl World {
         let (working, worker) = (world.clone(), process);
         self.scheduler.spawn(Some(id), move || world.be_member(id));
         self.scheduler.spawn(Some(id), move || {
-            let rest = Duration::from_millis(20);
             while !working.has_ended() {
                 let retries = working.scheduler.chance(3000);
                 if !worker.work_once(retries) {
                     worker.tick();
-                    working.scheduler.sleep_between(rest / 20, rest);
+                    working.rest_worker(id, if worker.has_work() { REST } else { TICK });
                 }
             }
         });
         id
     }
 
+    /// Has the thread that does work beside requests wait for some.
+    fn rest_worker(&self, host: HostId, longest: Duration) {
+        self.state.lock().hosts[host].worker = Some(self.scheduler.me());
+        self.scheduler.sleep_between(longest / 20, longest);
+        self.state.lock().hosts[host].worker = None;
+    }
+
+    fn wake_worker(&self, host: HostId, process: &Process) {
+        let worker = self.state.lock().hosts[host].worker.filter(|_| process.has_work());
+        worker.into_iter().for_each(|worker| self.scheduler.wake_within(worker, REST));
+    }
+
     /// Returns the way of a host to servers.
     pub fn line(&self, from: HostId) -> Arc<Line> {
-        Arc::new(Line { world: self.me.clone(), from, servers: self.servers })
+        Arc::new(Line { world: self.me.clone(), from, servers: self.server_count() })
     }
 
     pub fn process(&self, host: HostId) -> Option<Arc<Process>> {
@@ -233,7 +273,7 @@ impl World {
 
     /// Renews a lease, looks at the map, and does what it says.
     fn be_member(&self, me: HostId) {
-        let rest = Duration::from_millis(60);
+        let rest = Duration::from_millis(150);
         while !self.has_ended() {
             self.scheduler.sleep_between(rest / 3, rest);
             let is_cut_off = {
@@ -245,7 +285,9 @@ impl World {
             }
             let renewed_us = self.scheduler.now_us();
             self.state.lock().hosts[me].renewed_us = renewed_us;
-            self.scheduler.yield_now();
+            if self.scheduler.chance(3000) {
+                self.scheduler.yield_now();
+            }
             let is_member = {
                 let host = &mut self.state.lock().hosts[me];
                 host.leased_us = host.is_member.then_some(renewed_us);
@@ -295,13 +337,16 @@ impl World {
     /// Starts and stops servers, as the map says.
     fn follow_map(&self, me: HostId) {
         let Some(process) = self.process(me) else { return };
+        // It tries again if storage fails.
+        let _ = process.learn_servers(self.server_count());
         let running = process.running();
-        for server in (0..self.servers).map(ServerId) {
+        for server in (0..self.server_count()).map(ServerId) {
             let is_mine = self.state.lock().map[server.0 as usize] == Some(me);
             match (is_mine, running.contains(&server)) {
                 (true, false) => {
                     let started = process.start(server);
                     self.scheduler.trace(|| format!("{me} starts {server}: {started:?}"));
+                    self.wake_worker(me, &process);
                 }
                 // It has answered all that it was asked, durably.
                 (false, true) => _ = process.stop(server),
@@ -347,6 +392,7 @@ impl World {
         let sender = Sender { caller, session: message.session, number: message.number };
         let epoch = process.epoch_of(server)?;
         let answer = process.answer(server, sender, &request);
+        self.wake_worker(host, &process);
         let without_loss = |error: Error| match &error {
             Error::Namespace(canopy_namespace::Error::Store(store))
                 if store.kind() == ErrorKind::Taken || process.has_failed(server) =>

@@ -7,15 +7,17 @@
 //! before. The record is in the same batch as the change, and has what the reply is made of.
 //!
 //! ```text
-//! number u64, kind u8, then by kind: 0 nothing; 1 a file id, u64; 2 an inode (`records/inode.rs`)
+//! number u64, kind u8, then by kind: 0 nothing; 1 a file id, u64; 2 an inode (`records/inode.rs`);
+//! 3 the number of an error, i32
 //! ```
 //!
-//! A record is a fact that holds anywhere: other tablets get copies when they get names, and of two
-//! records of one slot the one with the greater number counts. A tablet that has a greater number in
+//! A record is a fact that holds anywhere: other tablets get copies when they get names or files, and of
+//! two records of one slot the one with the greater number counts. A tablet that has a greater number in
 //! a slot refuses late copies of earlier changes.
 //!
 //! The number reaches the batch beside the parameters of changes: [`ChangeId::begin`] notes it for
-//! the thread, as a namespace of one table has no numbers. A change that fails leaves no record.
+//! the thread, as a namespace of one table has no numbers. A change that a rule refuses has a record,
+//! too: a late copy of it must not succeed.
 
 use crate::error::{Error, Result};
 use crate::operation::{Change, Operation, Reply};
@@ -25,6 +27,7 @@ use crate::records::keys::{FileId, Space};
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Durability, Key};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -91,24 +94,55 @@ pub struct ExecutedRecord {
 
 /// The latest number of each slot of each session, as far as the table has records.
 #[derive(Default)]
-pub(crate) struct Executed(Mutex<HashMap<u64, Vec<u64>>>);
+pub(crate) struct Executed(Mutex<Latest>);
+
+#[derive(Default)]
+struct Latest {
+    sessions: HashMap<u64, Slots>,
+    /// Number of changes that were noted.
+    count: u64,
+}
+
+/// The slots of a session.
+#[derive(Default)]
+struct Slots {
+    /// Of each the latest number, and the count of changes when it was noted.
+    latest: Vec<(u64, u64)>,
+    /// The largest of these counts.
+    count_max: u64,
+}
 
 impl Executed {
     /// Returns the latest number of a slot; 0 if there is none.
     fn latest(&self, session: u64, slot: u8) -> u64 {
-        let sessions = self.0.lock();
-        let slots = sessions.get(&session);
-        slots.and_then(|slots| slots.get(usize::from(slot)).copied()).unwrap_or_default()
+        let latest = self.0.lock();
+        let slots = latest.sessions.get(&session);
+        slots.and_then(|slots| slots.latest.get(usize::from(slot))).map_or(0, |(number, _)| *number)
     }
 
     pub(crate) fn note(&self, change: ChangeId) {
-        let mut sessions = self.0.lock();
+        let Latest { sessions, count } = &mut *self.0.lock();
         let slots = sessions.entry(change.session).or_default();
         let slot = usize::from(change.slot());
-        if slots.len() <= slot {
-            slots.resize(slot + 1, 0);
+        if slots.latest.len() <= slot {
+            slots.latest.resize(slot + 1, (0, 0));
         }
-        slots[slot] = slots[slot].max(change.number);
+        if slots.latest[slot].0 < change.number {
+            *count += 1;
+            slots.latest[slot] = (change.number, *count);
+            slots.count_max = *count;
+        }
+    }
+
+    /// Returns the keys of changes that were noted after a number of others, and the number of all.
+    fn since(&self, count: u64) -> (Vec<(u64, u8)>, u64) {
+        let latest = self.0.lock();
+        let mut keys = Vec::new();
+        for (session, slots) in latest.sessions.iter().filter(|(_, one)| one.count_max > count) {
+            let new = slots.latest.iter().enumerate().filter(|(_, (_, noted))| *noted > count);
+            keys.extend(new.map(|(slot, _)| (*session, slot as u8)));
+        }
+        (keys, latest.count)
     }
 }
 
@@ -120,9 +154,20 @@ pub(crate) enum Outcome<'a> {
     File(FileId),
     /// The inode as it is now.
     Inode(&'a Inode),
+    /// The error with which it failed.
+    Failed(Errno),
 }
 
-impl Outcome<'_> {
+impl<'a> Outcome<'a> {
+    /// Returns the data of a reply.
+    pub(crate) fn of(reply: &'a Reply) -> Self {
+        match reply {
+            Reply::Inode(inode) => Outcome::Inode(inode),
+            Reply::File(id) => Outcome::File(*id),
+            _ => Outcome::Done,
+        }
+    }
+
     fn encode(&self, number: u64) -> Vec<u8> {
         let mut value = Vec::with_capacity(128);
         value.extend_from_slice(&number.to_le_bytes());
@@ -136,17 +181,25 @@ impl Outcome<'_> {
                 value.push(2);
                 value.extend_from_slice(&inode.encode());
             }
+            Outcome::Failed(errno) => {
+                value.push(3);
+                value.extend_from_slice(&errno.raw_os_error().to_le_bytes());
+            }
         }
         value
     }
 }
 
-/// Reads a record: the number and the reply.
-fn decode(value: &[u8]) -> Result<(u64, Reply)> {
+/// Reads a record: the number, and the reply or the error.
+fn decode(value: &[u8]) -> Result<(u64, std::result::Result<Reply, Errno>)> {
     let damaged = || Error::corrupt("the record of an executed change");
     let (number, rest) = value.split_first_chunk().ok_or_else(damaged)?;
     let (kind, rest) = rest.split_first().ok_or_else(damaged)?;
     let reply = match kind {
+        3 => {
+            let errno = i32::from_le_bytes(rest.try_into().map_err(|_| damaged())?);
+            return Ok((u64::from_le_bytes(*number), Err(Errno::from_raw_os_error(errno))));
+        }
         0 if rest.is_empty() => Reply::Done,
         1 => {
             let id = u64::from_le_bytes(rest.try_into().map_err(|_| damaged())?);
@@ -155,7 +208,7 @@ fn decode(value: &[u8]) -> Result<(u64, Reply)> {
         2 => Reply::Inode(Inode::decode(rest)?),
         _ => return Err(damaged()),
     };
-    Ok((u64::from_le_bytes(*number), reply))
+    Ok((u64::from_le_bytes(*number), Ok(reply)))
 }
 
 fn key(session: u64, slot: u8) -> Key {
@@ -186,7 +239,7 @@ impl Tablet {
             let (number, _) = decode(&record.value)?;
             self.executed.note(ChangeId { session: record.session, number });
         }
-        Ok(self.executed.0.lock().keys().copied().collect())
+        Ok(self.executed.0.lock().sessions.keys().copied().collect())
     }
 
     /// Returns the reply to an operation that was executed as this change; none if it was not.
@@ -194,7 +247,7 @@ impl Tablet {
     /// # Errors
     ///
     /// Fails with `Repeated` if the client has had the reply: this is a late copy of the change.
-    /// Fails as the table does.
+    /// Fails as the change did, and as the table does.
     pub fn reply_to(&self, change: ChangeId, operation: &Operation<'_>) -> Result<Option<Reply>> {
         if self.executed.latest(change.session, change.slot()) < change.number {
             return Ok(None);
@@ -204,6 +257,7 @@ impl Tablet {
         if number != change.number {
             return Err(Error::Repeated);
         }
+        let reply = reply?;
         let Operation::Change(change) = operation else { return Ok(Some(reply)) };
         Ok(Some(match (change, reply) {
             (Change::SetXattr { .. } | Change::RemoveXattr { .. }, _) => Reply::Done,
@@ -212,6 +266,23 @@ impl Tablet {
             }
             (_, reply) => reply,
         }))
+    }
+
+    /// Records that a rule has refused a change, unless the slot has a record of it or of a later one.
+    /// The record outlasts a crash once the table is synced.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn note_refused(&self, change: ChangeId, errno: Errno) -> Result<()> {
+        let _writer = self.writer.lock();
+        if change.number > self.executed.latest(change.session, change.slot()) {
+            let mut batch = Transaction::new();
+            batch.put(change.key().as_ref(), &Outcome::Failed(errno).encode(change.number))?;
+            self.table.write(&batch, Durability::Visible)?;
+            self.executed.note(change);
+        }
+        Ok(())
     }
 
     /// Returns the records of executed changes of all sessions. They outlast a crash once the table
@@ -236,8 +307,34 @@ impl Tablet {
         Ok(records)
     }
 
-    /// Takes records of another tablet, for good. Records of earlier changes than those here are
-    /// left out.
+    /// Returns the records of changes that were executed, or taken, after `count` of them, and the
+    /// number of all. It counts from the opening of the table on. Cost: the sessions, and one read
+    /// for each record.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn executed_since(&self, count: u64) -> Result<(Vec<ExecutedRecord>, u64)> {
+        let (keys, count) = self.executed.since(count);
+        let mut records = Vec::new();
+        for (session, slot) in keys {
+            // Its session may have ended just now.
+            if let Some(value) = self.table.get(key(session, slot).as_ref())? {
+                records.push(ExecutedRecord { session, slot, value: value.to_vec() });
+            }
+        }
+        Ok((records, count))
+    }
+
+    /// Returns the record that the change will have that this thread executes, if it has a number.
+    pub fn record_of_running(reply: &Reply) -> Option<ExecutedRecord> {
+        let change = RUNNING.get()?;
+        let value = Outcome::of(reply).encode(change.number);
+        Some(ExecutedRecord { session: change.session, slot: change.slot(), value })
+    }
+
+    /// Takes records of another tablet. They outlast a crash once the table is synced. Records of
+    /// earlier changes than those here are left out.
     ///
     /// # Errors
     ///
@@ -258,7 +355,7 @@ impl Tablet {
             }
         }
         if !taken.is_empty() {
-            self.table.write(&batch, Durability::Durable)?;
+            self.table.write(&batch, Durability::Visible)?;
             taken.into_iter().for_each(|change| self.executed.note(change));
         }
         Ok(())
@@ -266,7 +363,9 @@ impl Tablet {
 
     /// Returns the latest numbers of a session's changes by slot; 0 if there is none.
     pub fn executed_of(&self, session: u64) -> Vec<u64> {
-        self.executed.0.lock().get(&session).cloned().unwrap_or_default()
+        let latest = self.executed.0.lock();
+        let slots = latest.sessions.get(&session).into_iter().flat_map(|slots| &slots.latest);
+        slots.map(|(number, _)| *number).collect()
     }
 
     /// Forgets these changes of a session that has ended: its client sends none of them again. Later
@@ -289,10 +388,10 @@ impl Tablet {
         if !batch.is_empty() {
             self.table.write_freeing(&batch, Durability::Visible)?;
         }
-        let mut sessions = self.executed.0.lock();
+        let sessions = &mut self.executed.0.lock().sessions;
         if let Some(slots) = sessions.get_mut(&session) {
-            changes.iter().for_each(|change| slots[usize::from(change.slot())] = 0);
-            if slots.iter().all(|number| *number == 0) {
+            changes.iter().for_each(|change| slots.latest[usize::from(change.slot())] = (0, 0));
+            if slots.latest.iter().all(|(number, _)| *number == 0) {
                 sessions.remove(&session);
             }
         }
@@ -308,9 +407,10 @@ mod tests {
     fn records_are_read_as_they_were_written() {
         let inode = Inode { id: FileId(9), mode: 0o100_644, ..Inode::default() };
         for (outcome, reply) in [
-            (Outcome::Done, Reply::Done),
-            (Outcome::File(FileId(7)), Reply::File(FileId(7))),
-            (Outcome::Inode(&inode), Reply::Inode(inode.clone())),
+            (Outcome::Done, Ok(Reply::Done)),
+            (Outcome::File(FileId(7)), Ok(Reply::File(FileId(7)))),
+            (Outcome::Inode(&inode), Ok(Reply::Inode(inode.clone()))),
+            (Outcome::Failed(Errno::NOENT), Err(Errno::NOENT)),
         ] {
             let value = outcome.encode(300);
             assert_eq!(decode(&value).unwrap(), (300, reply));

@@ -107,6 +107,9 @@ pub const HALF_STATE: u32 = u32::MAX;
 /// The number of a record that is not a partition's, but has the servers of a directory's partitions.
 pub const PLACEMENT: u32 = u32::MAX - 1;
 
+/// The number of a record that is not a partition's, but has the partitions that are not split.
+pub const WHOLE: u32 = u32::MAX - 2;
+
 /// Spaces with records of a file that go where its name goes.
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
 

@@ -179,14 +179,8 @@ impl Tablet {
                 None => making.batch.delete(key.as_ref())?,
             }
         }
-        let outcome = match reply {
-            None => None,
-            Some(Reply::Inode(inode)) => Some(Outcome::Inode(inode)),
-            Some(Reply::File(id)) => Some(Outcome::File(*id)),
-            Some(_) => Some(Outcome::Done),
-        };
-        if let Some(outcome) = outcome {
-            self.put_outcome(&mut making.batch, outcome)?;
+        if let Some(reply) = reply {
+            self.put_outcome(&mut making.batch, Outcome::of(reply))?;
         }
         making.commit()
     }
