@@ -132,9 +132,13 @@ impl Leases {
 
     /// Lets sessions have leases again after a change of one.
     pub(crate) fn release(&self, id: FileId, session: SessionId) {
-        if let Some(leased) = self.0.lock().directories.get_mut(&id) {
-            let last = leased.recalls.iter().rposition(|(by, _)| *by == session);
-            last.map(|last| leased.recalls.remove(last));
+        let mut state = self.0.lock();
+        let Some(leased) = state.directories.get_mut(&id) else { return };
+        if let Some(last) = leased.recalls.iter().rposition(|(by, _)| *by == session) {
+            leased.recalls.remove(last);
+        }
+        if leased.is_over() {
+            state.directories.remove(&id);
         }
     }
 }
