@@ -49,7 +49,7 @@ pub fn open_object(location: &str) -> anyhow::Result<StoredObject> {
     let kind = match object {
         Some((_, Object::Manifest(_))) => Some(ObjectKind::Manifest),
         Some((_, Object::Sstable(_))) => Some(ObjectKind::Sstable),
-        Some((_, Object::Segment { .. })) => Some(ObjectKind::Segment),
+        Some((_, Object::Segment { .. } | Object::LogEnd { .. })) => Some(ObjectKind::Segment),
         Some((_, Object::Lock)) => None,
         None => match ObjectKind::of(&*environment.storage, name) {
             Err(error) if error.is_not_found() => bail!("{location}: no such file"),

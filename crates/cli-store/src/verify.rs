@@ -139,6 +139,7 @@ impl Verification {
                     let log = logs.entry(epoch).or_default();
                     self.segment(id, name, epoch, number, log)?;
                 }
+                Some((_, Object::LogEnd { epoch, .. })) => self.log_end(name, epoch)?,
                 Some((_, Object::Lock)) => {}
                 None if name.starts_with(&format!("{id}/damaged/")) => {
                     self.note(&format!("{name}: a repair has kept a damaged file"))?;
@@ -223,6 +224,19 @@ impl Verification {
             })?;
         }
         Ok(())
+    }
+
+    /// Reads the groups that count of a segment that grew on storage of many machines.
+    fn log_end(&mut self, name: &str, epoch: u64) -> anyhow::Result<()> {
+        let each = |_, _: Mutation<'_>| Ok::<(), Error>(());
+        match read_segment(&*self.environment.storage, name, Some(epoch), each) {
+            Ok(info) => {
+                self.counts.segments += 1;
+                self.counts.bytes += info.size_bytes;
+                Ok(())
+            }
+            Err(error) => Ok(self.unless_gone(error)?),
+        }
     }
 
     fn segment(

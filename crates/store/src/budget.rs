@@ -8,7 +8,7 @@
 //! Memory that a reader holds of a flushed memtable is not counted.
 
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Multiple of the bytes that a table of its own budget may use, from which on every write waits.
@@ -106,13 +106,19 @@ pub(crate) struct Share {
     growing: AtomicU64,
     /// Bytes of those that are full, and of changes that are not in the log yet.
     waiting: AtomicU64,
+    /// Whether its log has too many segments.
+    has_long_log: AtomicBool,
 }
 
 impl Share {
     /// Returns the share of a table that has nothing yet.
     pub(crate) fn of(budget: Arc<MemtableBudget>) -> Arc<Self> {
-        let share =
-            Arc::new(Share { budget, growing: AtomicU64::new(0), waiting: AtomicU64::new(0) });
+        let share = Arc::new(Share {
+            budget,
+            growing: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            has_long_log: AtomicBool::new(false),
+        });
         share.budget.shares.lock().push(Arc::downgrade(&share));
         share
     }
@@ -152,9 +158,20 @@ impl Share {
             && growing >= self.budget.most(|share| share.growing.load(Ordering::Relaxed))
     }
 
-    /// Returns whether a flush may have something to do: memtables that are full, or the largest.
+    /// Notes whether the table's log has too many segments.
+    pub(crate) fn set_long_log(&self, is_long: bool) {
+        self.has_long_log.store(is_long, Ordering::Relaxed);
+    }
+
+    /// Returns whether the table's log has too many segments.
+    pub(crate) fn has_long_log(&self) -> bool {
+        self.has_long_log.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a flush may have something to do: memtables that are full, the largest, or one
+    /// with a long log.
     pub(crate) fn may_flush(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0 || self.is_due()
+        self.waiting.load(Ordering::Relaxed) > 0 || self.has_long_log() || self.is_due()
     }
 }
 

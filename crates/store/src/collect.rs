@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::error::Result;
 use crate::landmarks::is_landmark;
 use crate::manifest::{Hold, Manifest, Phase, State};
-use crate::names::{Object, SstableName, TableId, segment_of, sstable_of, version_of};
+use crate::names::{Object, SstableName, TableId, sstable_of, version_of};
 use crate::storage::Listed;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
         match object {
             Object::Manifest(_) => collected.manifests += 1,
             Object::Sstable(_) => collected.sstables += 1,
-            Object::Segment { .. } => collected.segments += 1,
+            Object::Segment { .. } | Object::LogEnd { .. } => collected.segments += 1,
             Object::Lock => {}
         }
     }
@@ -73,17 +73,28 @@ pub fn garbage(
     }
 
     let segments = environment.storage.list(&table.segments(), "")?;
-    let named = segments.into_iter().filter_map(|one| segment_of(&one.name).map(|of| (one, of)));
+    let named = segments.into_iter().filter_map(|one| match Object::parse(&one.name)?.1 {
+        object @ (Object::Segment { .. } | Object::LogEnd { .. }) => Some((one, object)),
+        _ => None,
+    });
     let named = Vec::from_iter(named);
-    let last = BTreeMap::from_iter(named.iter().map(|(_, of)| *of));
-    for (listed, (epoch, number)) in named {
+    let last = BTreeMap::from_iter(named.iter().filter_map(|(_, object)| match object {
+        Object::Segment { epoch, number } => Some((*epoch, *number)),
+        _ => None,
+    }));
+    for (listed, object) in named {
+        let (epoch, number, is_last) = match object {
+            Object::Segment { epoch, number } => (epoch, number, last[&epoch] == number),
+            Object::LogEnd { epoch, number } => (epoch, number, false),
+            _ => continue,
+        };
         let start = state.log.iter().find(|start| start.epoch == epoch);
         // Epochs that this manifest does not know began since.
         let is_over = epoch <= state.epoch
             && (is_deleted || start.is_none_or(|start| number < start.segment));
         // The last one of an epoch keeps a writer who sleeps from adding to it.
-        if is_over && (is_deleted || last[&epoch] != number) {
-            garbage.push((listed, Object::Segment { epoch, number }));
+        if is_over && (is_deleted || !is_last) {
+            garbage.push((listed, object));
         }
     }
 

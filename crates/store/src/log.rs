@@ -3,6 +3,9 @@
 //! ```text
 //! segment   "CANOPYL1" if it was created whole, "CANOPYA1" if it grew;
 //!           epoch u64, nonce u64, groups
+//! shared    "CANOPYS1", epoch u64, nonce u64, groups, zeros: it grows on storage of many machines
+//!           (`log/shared.rs`)
+//! end       "CANOPYE1", epoch u64, nonce u64, groups: those of a shared segment that count
 //! fence     "CANOPYF1", epoch u64 (of who made it), nonce u64
 //! group     length u32, CRC-32 u32 of the place of the group in the segment, u64, and of the body;
 //!           body: batches (`batch.rs`)
@@ -15,6 +18,9 @@
 //! Anything else that is wrong is damage. The place is in the checksum so that nobody has a value
 //! be taken for a group.
 
+mod shared;
+
+use self::shared::SharedSegment;
 use crate::batch::Changes;
 use crate::environment::Environment;
 use crate::error::{Error, Fenced, Invalid, Result};
@@ -27,6 +33,8 @@ use std::time::Duration;
 
 pub(crate) const WHOLE: &[u8; 8] = b"CANOPYL1";
 pub(crate) const GROWN: &[u8; 8] = b"CANOPYA1";
+pub(crate) const SHARED: &[u8; 8] = b"CANOPYS1";
+pub(crate) const END: &[u8; 8] = b"CANOPYE1";
 pub(crate) const FENCE: &[u8; 8] = b"CANOPYF1";
 pub(crate) const HEAD: usize = 24;
 
@@ -52,7 +60,10 @@ pub(crate) struct LogWriter {
     segment: u64,
     /// The segment that grows, and its bytes.
     file: Option<(Box<dyn Append>, u64)>,
-    /// Whether the next segment, which does not grow, may be there already.
+    /// The segment that grows on storage of many machines, and room of the next one.
+    shared: Option<SharedSegment>,
+    room: u64,
+    /// Whether the next segment may be there already, as its creation failed.
     was_tried: bool,
     /// Whether what was added last took of the spare room.
     is_short: bool,
@@ -116,6 +127,8 @@ impl LogWriter {
             nonce,
             segment: 0,
             file: None,
+            shared: None,
+            room: 0,
             was_tried: false,
             is_short: false,
         }
@@ -125,7 +138,10 @@ impl LogWriter {
     /// group has to be added again before any other; after another error nothing more may be added.
     pub(crate) fn add(&mut self, batches: &[u8]) -> Result<()> {
         let length = u32::try_from(batches.len()).map_err(|_| Invalid::LargeGroup)?;
-        let group_head = |place| [length.to_le_bytes(), crc(place, batches).to_le_bytes()].concat();
+        if self.environment.storage.has_growing() {
+            return self.add_shared(length, batches);
+        }
+        let group_head = |place| Group::head(length, place, batches);
         let wanted = HEAD as u64 + 8 + u64::from(length);
         self.is_short = self.make_room(wanted + SPARE_BYTES).is_err();
         if self.is_short {
@@ -179,6 +195,11 @@ impl LogWriter {
         self.make_room(wanted)
     }
 
+    /// Returns the number of segments that it has begun.
+    pub(crate) fn segments(&self) -> u64 {
+        self.segment + u64::from(self.file.is_some() || self.shared.is_some())
+    }
+
     /// Returns whether the group that was added last took of the room that is kept for changes that
     /// free space.
     pub(crate) fn is_short(&self) -> bool {
@@ -210,6 +231,9 @@ impl LogWriter {
 
     /// Ends the segment that grows, if it has anything, and returns the number of the next one.
     pub(crate) fn end_segment(&mut self) -> u64 {
+        if self.shared.take_if(|segment| segment.has_groups()).is_some() {
+            self.segment += 1;
+        }
         if self.file.take_if(|(_, bytes)| *bytes > 0).is_some() {
             self.segment += 1;
         }
@@ -288,7 +312,7 @@ pub(crate) fn replay(
             }
             None => environment.storage.read(&name),
         };
-        let bytes = match read {
+        let mut bytes = match read {
             Err(error) if error.is_not_found() => {
                 if let Some(note) = &mut note
                     && let Some(next) = later_segment(environment, table, epoch, number)?
@@ -311,7 +335,11 @@ pub(crate) fn replay(
             }
             segment => segment?,
         };
-        if own_epoch.is_some() {
+        let mut name = name;
+        if bytes.starts_with(SHARED) {
+            (name, bytes) =
+                shared::counted(environment, table, (epoch, number), own_epoch, note.is_some())?;
+        } else if own_epoch.is_some() {
             // Data that its writer could not sync any more would be lost in the next crash, but not
             // the data that comes after it.
             environment.storage.sync(&name)?;
@@ -368,14 +396,17 @@ struct Segment<'a> {
 impl<'a> Segment<'a> {
     /// Reads the object `name`; a fence is none.
     fn parse(name: &str, bytes: &'a [u8], epoch: u64) -> Result<Option<Self>> {
+        let is_shared = bytes.starts_with(SHARED);
         let Some((head, mut rest)) = bytes.split_at_checked(HEAD) else {
             return Ok(Some(Segment { groups: Vec::new(), is_torn: true }));
         };
-        let has_grown = head[..8] == *GROWN;
+        let has_grown = head[..8] == *GROWN || is_shared;
         if head[..8] == *FENCE {
             return Ok(None);
         }
-        if !(has_grown || head[..8] == *WHOLE) || head[8..16] != epoch.to_le_bytes() {
+        if !(has_grown || [WHOLE, END].iter().any(|magic| head[..8] == magic[..]))
+            || head[8..16] != epoch.to_le_bytes()
+        {
             return match head.iter().all(|byte| *byte == 0) && !has_group(rest, HEAD as u64) {
                 true => Ok(Some(Segment { groups: Vec::new(), is_torn: true })),
                 false => Err(Error::corrupt(name, "not a segment of this log")),
@@ -389,6 +420,8 @@ impl<'a> Segment<'a> {
                     groups.push(group.body);
                     rest = after;
                 }
+                // Room that was not used.
+                _ if is_shared && rest.iter().all(|byte| *byte == 0) => rest = &[],
                 _ if has_grown && !has_group(&rest[1..], place(rest) + 1) => break,
                 Some(_) => return Err(Error::corrupt(name, "the checksum of a group is wrong")),
                 None => return Err(Error::corrupt(name, "ends in the middle of a group")),
@@ -399,6 +432,11 @@ impl<'a> Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
+    /// Returns the length of its groups with their heads, in bytes.
+    fn length(&self) -> usize {
+        self.groups.iter().map(|body| 8 + body.len()).sum()
+    }
+
     /// Returns all groups of a damaged segment that are whole, and how many bytes are lost.
     fn salvage(bytes: &'a [u8]) -> (Self, u64) {
         let (mut groups, mut lost_bytes, mut at) = (Vec::new(), 0, HEAD.min(bytes.len()));
@@ -432,6 +470,11 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// Returns the head of a group of so many bytes at `place` in its segment.
+    fn head(length: u32, place: u64, body: &[u8]) -> Vec<u8> {
+        [length.to_le_bytes(), crc(place, body).to_le_bytes()].concat()
+    }
+
     /// Returns the group that `bytes`, which are at `place` in a segment, begin with, whole or not,
     /// and what follows it, or nothing if its end is missing.
     fn split(bytes: &'a [u8], place: u64) -> Option<(Self, &'a [u8])> {

@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::log::{FENCE, GROWN, WHOLE};
+use crate::log::{END, FENCE, GROWN, SHARED, WHOLE};
 use crate::storage::Storage;
 use crate::{manifest, sstable};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,11 @@ impl TableId {
         format!("{self}/log/{epoch:020}/{number:020}")
     }
 
+    /// Returns the name of the object with the groups that count of a shared segment.
+    pub(crate) fn log_end(self, epoch: u64, number: u64) -> String {
+        format!("{}-end", self.segment(epoch, number))
+    }
+
     /// Returns the prefix of the names of damaged objects that are kept aside.
     pub(crate) fn damaged(self) -> String {
         format!("{self}/damaged/")
@@ -95,6 +100,13 @@ pub enum Object {
         /// Number of the segment, from 0.
         number: u64,
     },
+    /// The groups that count of a segment that grew on storage of many machines.
+    LogEnd {
+        /// The epoch that wrote the log.
+        epoch: u64,
+        /// Number of the segment.
+        number: u64,
+    },
     /// Lock that the writer holds while it lives.
     Lock,
 }
@@ -109,7 +121,14 @@ impl Object {
         let object = match kind {
             "manifest" => Object::Manifest(version_of(name)?),
             "sst" => Object::Sstable(sstable_of(name)?),
-            "log" => segment_of(name).map(|(epoch, number)| Object::Segment { epoch, number })?,
+            "log" => match name.strip_suffix("-end") {
+                Some(segment) => {
+                    segment_of(segment).map(|(epoch, number)| Object::LogEnd { epoch, number })?
+                }
+                None => {
+                    segment_of(name).map(|(epoch, number)| Object::Segment { epoch, number })?
+                }
+            },
             _ => Object::Lock,
         };
         (object.name(table) == name).then_some((table, object))
@@ -121,6 +140,7 @@ impl Object {
             Object::Manifest(version) => table.manifest(version),
             Object::Sstable(name) => table.sstable(name),
             Object::Segment { epoch, number } => table.segment(epoch, number),
+            Object::LogEnd { epoch, number } => table.log_end(epoch, number),
             Object::Lock => table.lock(),
         }
     }
@@ -149,7 +169,8 @@ impl ObjectKind {
         let Some(end) = size_bytes.checked_sub(8) else { return Ok(None) };
         let (first, last) =
             (storage.read_range(name, 0..8)?, storage.read_range(name, end..size_bytes)?);
-        let is_segment = || [WHOLE, GROWN, FENCE].iter().any(|magic| first == magic[..]);
+        let is_segment =
+            || [WHOLE, GROWN, SHARED, END, FENCE].iter().any(|magic| first == magic[..]);
         Ok(match () {
             () if first == manifest::MAGIC[..] => Some(ObjectKind::Manifest),
             () if is_segment() => Some(ObjectKind::Segment),

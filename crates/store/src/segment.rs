@@ -4,7 +4,7 @@
 use crate::batch::{BATCH_BYTES_MAX, Changes, Mutation};
 use crate::error::{Error, Result};
 use crate::key::NAME_MAX;
-use crate::log::{FENCE, GROWN, HEAD, WHOLE, crc_until_body, has_group};
+use crate::log::{END, FENCE, GROWN, HEAD, SHARED, WHOLE, crc_until_body, has_group};
 use crate::record::VALUE_MAX;
 use crate::storage::{ReadAt, Storage};
 use bytes::Bytes;
@@ -71,7 +71,7 @@ pub fn read_segment<E: From<Error>>(
     let mut at = HEAD as u64;
     while matches!(info.kind, SegmentKind::Whole | SegmentKind::Grown) {
         let Some(body) = input.group(at, info.kind)? else {
-            info.torn_bytes = input.size_bytes - at;
+            info.torn_bytes = input.torn_bytes(at)?;
             break;
         };
         at = body.end;
@@ -89,6 +89,8 @@ struct SegmentReader<'a> {
     storage: &'a dyn Storage,
     file: Option<Box<dyn ReadAt>>,
     size_bytes: u64,
+    /// Whether it grows on storage of many machines, with room in it.
+    is_shared: bool,
     /// The bytes that were read last, and where they begin.
     bytes: Bytes,
     start: u64,
@@ -98,7 +100,8 @@ impl<'a> SegmentReader<'a> {
     fn open(storage: &'a dyn Storage, name: &'a str) -> Result<Self> {
         let size_bytes = storage.size(name)?;
         let file = storage.open(name)?;
-        Ok(SegmentReader { name, storage, file, size_bytes, bytes: Bytes::new(), start: 0 })
+        let (bytes, is_shared) = (Bytes::new(), false);
+        Ok(SegmentReader { name, storage, file, size_bytes, is_shared, bytes, start: 0 })
     }
 
     fn corrupt(&self, what: &str, at: u64) -> Error {
@@ -143,6 +146,13 @@ impl<'a> SegmentReader<'a> {
         Ok(has_group(&self.read(at..self.size_bytes)?, at))
     }
 
+    /// Returns the number of bytes from `at` on, unless all are zeros: room that was not used.
+    fn torn_bytes(&mut self, at: u64) -> Result<u64> {
+        let rest = self.read(at..self.size_bytes)?;
+        let is_room = rest.iter().all(|byte| *byte == 0);
+        Ok(if self.is_shared && is_room { 0 } else { rest.len() as u64 })
+    }
+
     fn head(&mut self, epoch: Option<u64>) -> Result<SegmentInfo> {
         let mut info = SegmentInfo {
             kind: SegmentKind::Torn,
@@ -157,11 +167,17 @@ impl<'a> SegmentReader<'a> {
             return Ok(info);
         }
         let head = self.read(0..HEAD as u64)?;
+        self.is_shared = head.starts_with(SHARED);
         let number = |at| head.get(at..).and_then(|rest| rest.first_chunk().copied());
         let number = |at| number(at).map_or(0, u64::from_le_bytes);
-        let kind =
-            [(WHOLE, SegmentKind::Whole), (GROWN, SegmentKind::Grown), (FENCE, SegmentKind::Fence)];
-        let kind = kind.into_iter().find(|(magic, _)| head.starts_with(*magic));
+        let kinds = [
+            (WHOLE, SegmentKind::Whole),
+            (END, SegmentKind::Whole),
+            (GROWN, SegmentKind::Grown),
+            (SHARED, SegmentKind::Grown),
+            (FENCE, SegmentKind::Fence),
+        ];
+        let kind = kinds.into_iter().find(|(magic, _)| head.starts_with(*magic));
         let is_of = |kind| kind == SegmentKind::Fence || epoch.is_none_or(|own| own == number(8));
         match kind.filter(|(_, kind)| is_of(*kind)) {
             Some((_, kind)) => {

@@ -13,7 +13,7 @@ mod revert;
 pub use marks::Mark;
 pub use reading::TableSnapshot;
 
-use self::logging::Durable;
+use self::logging::{Durable, OldSegments};
 use self::marks::OpenMark;
 use crate::batch::{BATCH_BYTES_MAX, Batch, Changes, Mutation};
 use crate::budget::{MemtableBudget, Share};
@@ -63,6 +63,9 @@ pub struct Options {
     /// Budget for the memtables of several tables. Without one, the table has `memory_bytes` of its
     /// own.
     pub budget: Option<Arc<MemtableBudget>>,
+    /// A memtable is flushed once its log has more segments: on storage where each sync makes one,
+    /// opening a table would take longer and longer.
+    pub log_segments_max: u64,
     /// Changes of so many bytes that are not in the log yet are written to it by whoever makes the
     /// next one.
     pub log_buffer_bytes: usize,
@@ -89,6 +92,7 @@ impl Default for Options {
             sstable_bytes: 64 << 20,
             memory_bytes: 256 << 20,
             budget: None,
+            log_segments_max: 1000,
             log_buffer_bytes: 4 << 20,
             fanout: 4,
             grace_ms: 5 * 60_000,
@@ -132,6 +136,8 @@ pub struct Table {
     epoch: u64,
     flushing: Mutex<Flushing>,
     log: Mutex<LogWriter>,
+    /// Segments of the own log that are not needed any more.
+    old_segments: OldSegments,
     durable: Durable,
     write: Arc<Mutex<Write>>,
     view: RwLock<Arc<Layers>>,
@@ -397,6 +403,7 @@ impl Table {
                 manifest: Arc::new(manifest),
             }),
             log: Mutex::new(LogWriter::new(environment.clone(), id, epoch)),
+            old_segments: OldSegments::default(),
             durable: Durable::default(),
             write: Arc::new(Mutex::new(write)),
             view: RwLock::new(Arc::new(view)),
@@ -463,8 +470,8 @@ impl Table {
     /// # Errors
     ///
     /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
-    /// taken over the table. Fails with `Invalid` if the batch is too large, or a key lies outside of
-    /// the table's range.
+    /// taken over the table: that one may have the batch or not, if it was to be durable. Fails with
+    /// `Invalid` if the batch is too large, or a key lies outside of the table's range.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.apply(batch, durability, false)
     }

@@ -23,6 +23,9 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// How often to look for memtables to flush.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How often to look for segments of logs that are not needed any more.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How often to look for runs to compact.
 const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -79,11 +82,13 @@ struct Entry {
     failure: Mutex<Option<String>>,
 }
 
-/// Slots of a table: of syncs, of flushes, of collections, and of each compaction.
+/// Slots of a table: of syncs, of flushes, of collections, of removing segments, and of each
+/// compaction.
 const SYNCS: usize = 0;
 const FLUSHES: usize = 1;
 const COLLECTIONS: usize = 2;
-const FIRST_COMPACTION: usize = 3;
+const TRIMS: usize = 3;
+const FIRST_COMPACTION: usize = 4;
 const SLOTS: usize = FIRST_COMPACTION + COMPACTIONS;
 
 /// State of one kind of work, locked by the thread that does it.
@@ -148,13 +153,14 @@ impl UpkeepThreads {
         let sync = Kind { slot: SYNCS, interval: SYNC_INTERVAL, work: sync };
         let flush = Kind { slot: FLUSHES, interval: LOOK_INTERVAL, work: flush };
         let collect = Kind { slot: COLLECTIONS, interval: COLLECT_INTERVAL, work: remove_garbage };
+        let trim = Kind { slot: TRIMS, interval: TRIM_INTERVAL, work: trim };
         let compact = |number: usize| {
             let slot = FIRST_COMPACTION + number % COMPACTIONS;
             Kind { slot, interval: COMPACT_INTERVAL, work: compact_runs }
         };
         let kinds = std::iter::repeat_n(sync, syncs)
             .chain(std::iter::repeat_n(flush, flushes))
-            .chain([collect])
+            .chain([collect, trim])
             .chain((0..compactions).map(compact));
         let spawn = |kind: Kind| {
             let care = care.clone();
@@ -285,6 +291,10 @@ fn sync(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
 
 fn flush(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
     table.flush_frozen()
+}
+
+fn trim(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
+    table.remove_old_segments().map(|()| false)
 }
 
 fn remove_garbage(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {

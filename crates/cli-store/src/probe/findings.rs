@@ -29,6 +29,8 @@ pub struct Findings {
     file_system: String,
     /// New objects, looked for by name.
     pub names: Lateness,
+    /// What the other machine added to a file that it had begun.
+    pub growth: Lateness,
     pub listings: Lateness,
     pub removals: Lateness,
     /// New objects, looked for by stat(2) without opening the directory; not needed.
@@ -49,7 +51,7 @@ impl Findings {
             }
             None => false,
         };
-        let [names, listings, removals, plain] = Default::default();
+        let [names, growth, listings, removals, plain] = Default::default();
         let won = Vec::with_capacity(rounds as usize);
         let file_system = file_system(root);
         Ok(Findings {
@@ -57,6 +59,7 @@ impl Findings {
             may_write,
             file_system,
             names,
+            growth,
             listings,
             removals,
             plain,
@@ -74,6 +77,7 @@ impl Findings {
             "may_write": self.may_write,
             "file_system": self.file_system,
             "names": late(self.names),
+            "growth": late(self.growth),
             "listings": late(self.listings),
             "removals": late(self.removals),
             "plain": late(self.plain),
@@ -103,6 +107,7 @@ impl Findings {
                 may_write: value.get("may_write")?.as_bool()?,
                 file_system: text("file_system")?,
                 names: late("names")?,
+                growth: late("growth")?,
                 listings: late("listings")?,
                 removals: late("removals")?,
                 plain: late("plain")?,
@@ -127,13 +132,15 @@ impl Findings {
 
     fn is_fit(&self) -> bool {
         let is_soon = |of: Lateness| of.most_ms <= LATE_MS_MAX;
-        self.twice == 0 && self.names.late == 0 && is_soon(self.listings) && is_soon(self.removals)
+        let are_at_once = self.names.late == 0 && self.growth.late == 0;
+        self.twice == 0 && are_at_once && is_soon(self.listings) && is_soon(self.removals)
     }
 
     pub fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let won = self.won.iter().filter(|won| **won).count();
         writeln!(out, "{} sees, on {}:", self.machine.name, self.file_system)?;
         writeln!(out, "  new names      {}", self.names)?;
+        writeln!(out, "  added bytes    {}", self.growth)?;
         writeln!(out, "  in listings    {}", self.listings)?;
         writeln!(out, "  by stat(2)     {} (not needed)", self.plain)?;
         writeln!(out, "  removed names  {}", self.removals)?;

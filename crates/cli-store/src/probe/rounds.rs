@@ -4,7 +4,7 @@
 use super::findings::{Findings, Lateness};
 use super::meeting::{Meeting, PATIENCE};
 use bytes::Bytes;
-use canopy_store::storage::{Created, Machine, SharedDirectory, Storage};
+use canopy_store::storage::{Append, Created, Growing, Machine, SharedDirectory, Storage};
 use canopy_store::{Error, Result};
 use std::fs;
 use std::io::ErrorKind;
@@ -16,6 +16,10 @@ pub const LATEST: Duration = Duration::from_secs(70);
 
 /// Names that both machines try to create at the same time.
 const CONTESTED: usize = 8;
+
+/// The beginning of a file that grows, and its size.
+const HEAD: &[u8] = b"grows";
+const ROOM: u64 = 64 << 10;
 
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -41,7 +45,7 @@ pub fn run(meeting: &Meeting, machine: &Machine) -> anyhow::Result<(Findings, Fi
 
 /// Makes all directories, and has both see them: names in them are what is tried.
 fn prepare(meeting: &Meeting, storage: &SharedDirectory) -> anyhow::Result<()> {
-    let kinds = [NAMED, LISTED, PLAIN, TAKEN, REMOVED]
+    let kinds = [NAMED, GROWN, LISTED, PLAIN, TAKEN, REMOVED]
         .map(|kind| [true, false].map(|is_first| format!("{kind}/{is_first}/made")));
     let others = ["contested", "findings"].map(|directory| format!("{directory}/made"));
     let names = Vec::from_iter(kinds.into_iter().flatten().chain(others));
@@ -98,6 +102,7 @@ struct Round<'a> {
 /// Names of a round, each in a directory of its own: a client that looks into one asks the server
 /// about it.
 const NAMED: &str = "named";
+const GROWN: &str = "grown";
 const LISTED: &str = "listed";
 const PLAIN: &str = "plain";
 const TAKEN: &str = "taken";
@@ -119,11 +124,14 @@ impl Round<'_> {
     /// Changes something for the other machine to see.
     fn change(&self) -> anyhow::Result<()> {
         create(self.storage, &self.object(REMOVED), self.bytes())?;
+        let mut grown = begin(self.storage, &self.object(GROWN))?;
         self.meeting.send(&self.signal("begun"))?;
         self.meeting.wait(&self.signal("looked"), PATIENCE)?;
         for kind in [NAMED, LISTED, PLAIN, TAKEN] {
             create(self.storage, &self.object(kind), self.bytes())?;
         }
+        grown.append(&self.bytes())?;
+        grown.sync()?;
         self.storage.remove(&self.object(REMOVED))?;
         self.meeting.send(&self.signal("changed"))?;
         self.meeting.wait(&self.signal("seen"), PATIENCE)
@@ -141,22 +149,26 @@ impl Round<'_> {
             let _ = self.listed(kind);
         }
         let _ = fs::metadata(self.plain());
-        let _ = until(|| self.storage.read(&self.object(REMOVED)).map(Some))?;
+        for kind in [REMOVED, GROWN] {
+            let _ = until(|| self.storage.read(&self.object(kind)).map(Some))?;
+        }
         self.meeting.send(&self.signal("looked"))?;
         self.meeting.wait(&self.signal("changed"), PATIENCE)?;
 
         let begun = Instant::now();
         // Only the first look shows whether it is seen at once.
         let named = || self.is_named();
+        let grown = || self.has_grown();
         let listed = || self.listed(LISTED);
         let removed = || self.is_removed();
         let plain = || Ok(fs::metadata(self.plain()).is_ok());
-        let first = [named()?, listed()?, removed()?, plain()?];
+        let first = [named()?, grown()?, listed()?, removed()?, plain()?];
         let created = create(self.storage, &self.object(TAKEN), Bytes::from_static(b"other"))?;
         findings.twice += u32::from(created == Created::Now);
-        let looks: [&dyn Fn() -> Result<bool>; 4] = [&named, &listed, &removed, &plain];
+        let looks: [&dyn Fn() -> Result<bool>; 5] = [&named, &grown, &listed, &removed, &plain];
         let counts = [
             &mut findings.names,
+            &mut findings.growth,
             &mut findings.listings,
             &mut findings.removals,
             &mut findings.plain,
@@ -172,6 +184,14 @@ impl Round<'_> {
         match self.storage.read(&self.object(NAMED)) {
             Err(error) if error.is_not_found() => Ok(false),
             read => Ok(read? == self.bytes()),
+        }
+    }
+
+    /// Returns whether what the other machine added last to a file is read.
+    fn has_grown(&self) -> Result<bool> {
+        match self.storage.read(&self.object(GROWN)) {
+            Err(error) if error.is_not_found() => Ok(false),
+            read => Ok(read?[HEAD.len()..].starts_with(&self.bytes())),
         }
     }
 
@@ -201,6 +221,23 @@ fn create(storage: &SharedDirectory, name: &str, bytes: Bytes) -> Result<Created
                 std::thread::sleep(PAUSE);
             }
             created => return created,
+        }
+    }
+}
+
+/// Begins a file that grows.
+fn begin(storage: &SharedDirectory, name: &str) -> anyhow::Result<Box<dyn Append>> {
+    let begun = Instant::now();
+    loop {
+        match storage.create_growing(name, HEAD, ROOM) {
+            Ok(Growing::New(file)) => return Ok(file),
+            Ok(Growing::ThereWasOne) => anyhow::bail!("{name}: another machine has made it"),
+            Err(Error::Storage { source, .. })
+                if source.kind() == ErrorKind::NotFound && begun.elapsed() < LATEST =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -34,6 +34,14 @@ pub enum Created {
     ThereWasOne,
 }
 
+/// Outcome of creating an object that grows.
+pub enum Growing {
+    /// It was created. Its creator adds to it.
+    New(Box<dyn Append>),
+    /// There was an object of this name, which is as it was.
+    ThereWasOne,
+}
+
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -122,6 +130,21 @@ pub trait Storage: Send + Sync {
     /// Opens a new file that is appended to, if that is what this storage is good at; otherwise
     /// every group of a log becomes an object of its own.
     fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>>;
+
+    /// Returns whether [`create_growing`](Self::create_growing) creates objects.
+    fn has_growing(&self) -> bool {
+        false
+    }
+
+    /// Creates an object of `head`, followed by zeros up to `room` bytes, unless there is one of this
+    /// name. Its creator puts more in place of the zeros, while other machines read it. Every later
+    /// call of any process sees the bytes that were synced. Those that were not may appear at any
+    /// later time, in parts, even when the creator is gone. After an error of this call, the object
+    /// may be there, or even appear later.
+    fn create_growing(&self, name: &str, _head: &[u8], _room: u64) -> Result<Growing> {
+        let source = std::io::ErrorKind::Unsupported.into();
+        Err(Error::Storage { object: name.into(), source })
+    }
 
     /// Makes a file that was appended to by a process that is gone outlast a crash, as it is now.
     fn sync(&self, _name: &str) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Objects as files below a directory that many machines share: Lustre, GPFS, CephFS, NFS 4.
 //!
 //! It works like a bucket. A file gets the name of its object by link(2), once it is whole and
-//! synced, so one of several machines succeeds. There are no locks and no files that grow. Nothing is
+//! synced, so one of several machines succeeds. There are no locks. A segment of a log gets its name with room
+//! for changes, which its writer adds (`log/shared.rs`). Nothing is
 //! asked of listings but that they contain what is there all the time (`commit::landmarks`).
 //!
 //! ```text
@@ -16,6 +17,7 @@
 //! "close-to-open"). A file system that promises less is refused by `canopy store probe`.
 
 mod error;
+mod growing;
 mod machines;
 mod publishing;
 mod root;
@@ -23,14 +25,18 @@ mod root;
 pub use error::SharedDirectoryError;
 pub use machines::{Machine, Notes};
 
-use self::publishing::Temporaries;
+use self::growing::GrowingFile;
+use self::publishing::{Temporaries, Temporary};
 use self::root::Root;
-use super::{Append, Created, Listed, ReadAt, Storage, probe};
+use super::{Append, Created, Growing, Listed, ReadAt, Storage, probe};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::names::segment_of;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::fs::{
+    Advice, AtFlags, FileType, Mode, OFlags, fadvise, fstat, openat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -220,9 +226,14 @@ impl SharedDirectory {
 
     /// Makes a file of this name below the root with these bytes, whole or not at all.
     fn publish(&self, path: &Path, bytes: &[u8]) -> io::Result<Created> {
+        let temporary = self.temporaries.write(bytes)?;
+        self.name(&temporary, path)
+    }
+
+    /// Gives a file that is whole and synced its name, unless there is a file of this name.
+    fn name(&self, temporary: &Temporary, path: &Path) -> io::Result<Created> {
         let parent = path.parent().unwrap_or(Path::new(""));
         self.make_directory(parent)?;
-        let temporary = self.temporaries.write(bytes)?;
         let created = match temporary.link(path) {
             // Somebody removed the directory by hand.
             Err(error) if is_absent(&error) => {
@@ -232,7 +243,6 @@ impl SharedDirectory {
             }
             linked => linked?,
         };
-        drop(temporary);
         // Also where there was one: another machine may not have synced the directory yet.
         self.root.sync_directory(parent)?;
         Ok(created)
@@ -357,6 +367,10 @@ impl Storage for SharedDirectory {
 
     fn read(&self, name: &str) -> Result<Bytes> {
         let file = self.open_file(name)?;
+        if segment_of(name).is_some() {
+            // It may have grown on another machine since this one read it.
+            let _ = fadvise(&file.file, 0, None, Advice::DontNeed);
+        }
         let mut bytes = Vec::new();
         file.read_at(0..file.size_bytes, &mut bytes)?;
         Ok(bytes.into())
@@ -435,6 +449,27 @@ impl Storage for SharedDirectory {
 
     fn append_to(&self, _name: &str) -> Result<Option<Box<dyn Append>>> {
         Ok(None)
+    }
+
+    fn has_growing(&self) -> bool {
+        true
+    }
+
+    fn create_growing(&self, name: &str, head: &[u8], room: u64) -> Result<Growing> {
+        self.check_writer()?;
+        let create = || {
+            let mut bytes = head.to_vec();
+            bytes.resize(room as usize, 0);
+            let temporary = self.temporaries.write(&bytes)?;
+            let file = temporary.file()?;
+            Ok(match self.name(&temporary, &path(name))? {
+                Created::Now => {
+                    Growing::New(Box::new(GrowingFile::new(name, file, head.len() as u64)))
+                }
+                Created::ThereWasOne => Growing::ThereWasOne,
+            })
+        };
+        create().map_err(|source| Error::Storage { object: name.into(), source })
     }
 
     fn check_room(&self, bytes: u64) -> Result<()> {

@@ -1,6 +1,6 @@
 //! SSTables and chunks of contents in one storage, everything else in another.
 
-use super::{Append, Created, Listed, ReadAt, Storage};
+use super::{Append, Created, Growing, Listed, ReadAt, Storage};
 use crate::error::Result;
 use crate::names::is_used_once;
 use bytes::Bytes;
@@ -99,6 +99,14 @@ impl Storage for SplitStorage {
 
     fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>> {
         self.of(name).append_to(name)
+    }
+
+    fn has_growing(&self) -> bool {
+        self.rest.has_growing()
+    }
+
+    fn create_growing(&self, name: &str, head: &[u8], room: u64) -> Result<Growing> {
+        self.of(name).create_growing(name, head, room)
     }
 
     fn sync(&self, name: &str) -> Result<()> {

@@ -28,8 +28,9 @@ impl Table {
         Ok(())
     }
 
-    /// Writes the oldest memtable that is full into SSTables, or the largest of all tables if these
-    /// take too much of their [budget](crate::MemtableBudget). Returns whether there was one.
+    /// Writes the oldest memtable that is full into SSTables, or the one that grows: if its log has too
+    /// many segments, or if it is the largest of tables that take too much of their
+    /// [budget](crate::MemtableBudget). Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -40,7 +41,7 @@ impl Table {
         let mut flushing = self.flushing.lock();
         {
             let mut write = self.write.lock();
-            if self.share.is_due() {
+            if self.share.is_due() || (self.share.has_long_log() && write.frozen.is_empty()) {
                 self.freeze(&mut write);
             }
             if write.frozen.is_empty() {
@@ -156,6 +157,10 @@ impl Table {
             Error::Fenced(_) | Error::NotFound(_) => self.fail(error),
             _ => {}
         })?;
+        if log.epoch == self.epoch {
+            self.old_segments.begin_at(log.segment);
+            self.count_segments(&self.log.lock());
+        }
         *flushing = Flushing { job, next_sstable: AtomicU32::new(0), manifest: Arc::new(manifest) };
         Ok(())
     }

@@ -3,8 +3,10 @@
 
 use super::{PendingGroup, Table};
 use crate::error::{Error, Fenced, Result};
+use crate::log::LogWriter;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much of the log outlasts a crash, and whether somebody writes more of it.
 #[derive(Default)]
@@ -60,7 +62,47 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// The segments of a writer's own log that SSTables have. `collect` would remove them, too, but lists all
+/// objects for that, and so seldom.
+#[derive(Default)]
+pub(super) struct OldSegments {
+    /// The first one that is needed.
+    needed: AtomicU64,
+    /// Those before this one were removed.
+    removed: Mutex<u64>,
+}
+
+impl OldSegments {
+    /// Notes that the log begins at a segment, as a manifest says.
+    pub(super) fn begin_at(&self, segment: u64) {
+        self.needed.fetch_max(segment, Ordering::Relaxed);
+    }
+}
+
 impl Table {
+    /// Notes whether the log has too many segments, so that the memtable is flushed.
+    pub(super) fn count_segments(&self, log: &LogWriter) {
+        let needed = self.old_segments.needed.load(Ordering::Relaxed);
+        let count = log.segments().saturating_sub(needed);
+        self.share.set_long_log(count > self.options.log_segments_max);
+    }
+
+    /// Removes segments of the log that are not needed any more, if there are any, but for the last
+    /// one: the last segment of an epoch stays (`docs/engine.md`, "Collecting").
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
+    pub fn remove_old_segments(&self) -> Result<()> {
+        let mut removed = self.old_segments.removed.lock();
+        let end = self.old_segments.needed.load(Ordering::Relaxed).saturating_sub(1);
+        while *removed < end {
+            self.environment.storage.remove(&self.id.segment(self.epoch, *removed))?;
+            *removed += 1;
+        }
+        Ok(())
+    }
+
     /// Returns the position of the last change: the number of changes that this process has made.
     /// [`sync_to`](Self::sync_to) makes them outlast a crash.
     pub fn position(&self) -> u64 {
@@ -139,6 +181,7 @@ impl Table {
             }
             pending.pop_front();
         }
+        self.count_segments(&log);
         if log.is_short() {
             self.write.lock().is_short = true;
         }

@@ -65,7 +65,8 @@ fn only_machines_that_were_tried_write() {
 
     // The note of this machine goes, or is damaged.
     let note = directory.path().join(format!("machines/{:016x}", own.id));
-    for text in [None, Some(""), Some("2 name\n"), Some("\0\0\0")] {
+    let old = "1 name partner\n";
+    for text in [None, Some(""), Some(old), Some("3 name\n"), Some("\0\0\0")] {
         match text {
             None => fs::remove_file(&note).unwrap(),
             Some(text) => fs::write(&note, text).unwrap(),

@@ -7,6 +7,7 @@ mod kinds;
 #[path = "../tables/place.rs"]
 mod place;
 mod processes;
+mod sleepers;
 
 use canopy_store::storage::{Created, SharedDirectory, Storage};
 use canopy_store::{Error, Options, collect, compact_all, garbage, inspect};

@@ -2,7 +2,7 @@
 //! It does what `storage` asks, at once and without failing; `world.rs` makes it fail.
 
 use bytes::Bytes;
-use canopy_store::storage::{Append, Created, Listed, Storage};
+use canopy_store::storage::{Append, Created, Growing, Listed, Storage};
 use canopy_store::{Error, Fenced, Result};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -56,6 +56,20 @@ impl Disk {
 
     pub fn grows(&self) -> bool {
         self.kind == DiskKind::OneMachine
+    }
+
+    /// Puts bytes in place of what an object has there, unless it was removed.
+    pub fn put(&self, name: &str, file: u64, at: usize, bytes: &[u8]) {
+        if let Some(object) = self.shared().file(name, file) {
+            let mut whole = object.bytes.to_vec();
+            whole[at..at + bytes.len()].copy_from_slice(bytes);
+            object.bytes = whole.into();
+        }
+    }
+
+    /// Returns which file has this name.
+    pub fn file_of(&self, name: &str) -> Option<u64> {
+        self.shared().objects.get(name).map(|object| object.file)
     }
 
     /// Returns the same storage for another process.
@@ -162,7 +176,23 @@ impl Storage for Disk {
         }
         let file = self.shared().insert(name, Bytes::new());
         let file = file.ok_or_else(|| Error::storage(name, io::ErrorKind::AlreadyExists))?;
-        Ok(Some(Box::new(Growing { disk: self.clone(), name: name.into(), file })))
+        Ok(Some(Box::new(Grown { disk: self.clone(), name: name.into(), file })))
+    }
+
+    fn has_growing(&self) -> bool {
+        self.kind == DiskKind::SharedDirectory
+    }
+
+    fn create_growing(&self, name: &str, head: &[u8], room: u64) -> Result<Growing> {
+        let mut bytes = head.to_vec();
+        bytes.resize(room as usize, 0);
+        Ok(match self.shared().insert(name, bytes.into()) {
+            Some(file) => {
+                let (disk, name, at) = (self.clone(), name.to_owned(), head.len());
+                Growing::New(Box::new(Roomy { disk, name, file, at, unsynced: Vec::new() }))
+            }
+            None => Growing::ThereWasOne,
+        })
     }
 
     fn sync(&self, name: &str) -> Result<()> {
@@ -185,13 +215,37 @@ impl Storage for Disk {
     }
 }
 
-struct Growing {
+/// An object that grows while others read it.
+pub struct Roomy {
+    disk: Disk,
+    name: String,
+    file: u64,
+    at: usize,
+    /// Bytes that only the writer's machine has.
+    unsynced: Vec<u8>,
+}
+
+impl Append for Roomy {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.unsynced.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.disk.put(&self.name, self.file, self.at, &self.unsynced);
+        self.at += self.unsynced.len();
+        self.unsynced.clear();
+        Ok(())
+    }
+}
+
+struct Grown {
     disk: Disk,
     name: String,
     file: u64,
 }
 
-impl Append for Growing {
+impl Append for Grown {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         if let Some(object) = self.disk.shared().file(&self.name, self.file) {
             object.bytes = [&object.bytes, bytes].concat().into();

@@ -4,7 +4,7 @@
 use crate::disk::Disk;
 use crate::world::{ActorReport, Delayed, World};
 use bytes::Bytes;
-use canopy_store::storage::{Append, Created, Listed, Storage};
+use canopy_store::storage::{Append, Created, Growing, Listed, Storage};
 use canopy_store::{Clock, Environment, Error, Random, Result, hash_of};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -189,8 +189,25 @@ impl Storage for Stored {
         let file = self.0.call(name, |disk| disk.append_to(name), None)?;
         let process = self.0.clone();
         Ok(file.map(|file| -> Box<dyn Append> {
-            Box::new(Growing { process, name: name.into(), file })
+            Box::new(Grown { process, name: name.into(), file })
         }))
+    }
+
+    fn has_growing(&self) -> bool {
+        self.0.disk.has_growing()
+    }
+
+    fn create_growing(&self, name: &str, head: &[u8], room: u64) -> Result<Growing> {
+        let mut bytes = head.to_vec();
+        bytes.resize(room as usize, 0);
+        let delayed = Delayed::Create(name.into(), bytes.into());
+        let created =
+            self.0.call(name, |disk| disk.create_growing(name, head, room), Some(delayed))?;
+        let Growing::New(inner) = created else { return Ok(Growing::ThereWasOne) };
+        // A file that a collector has removed already is only open.
+        let file = self.0.disk.file_of(name).unwrap_or(u64::MAX);
+        let (process, name, at) = (self.0.clone(), name.to_owned(), head.len());
+        Ok(Growing::New(Box::new(Roomy { process, name, file, at, inner, unsynced: Vec::new() })))
     }
 
     fn sync(&self, name: &str) -> Result<()> {
@@ -208,13 +225,46 @@ impl Storage for Stored {
     }
 }
 
-struct Growing {
+/// An object that grows while others read it. Its machine may store what was not synced, in parts, after
+/// the process is dead.
+struct Roomy {
+    process: Arc<Process>,
+    name: String,
+    file: u64,
+    at: usize,
+    inner: Box<dyn Append>,
+    unsynced: Vec<u8>,
+}
+
+impl Append for Roomy {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.unsynced.extend_from_slice(bytes);
+        self.inner.append(bytes)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let length = self.unsynced.len();
+        let part = match self.process.below(3) {
+            0 => 0..self.process.below(length as u64 + 1) as usize,
+            1 => self.process.below(length as u64 + 1) as usize..length,
+            _ => 0..length,
+        };
+        let bytes = Bytes::copy_from_slice(&self.unsynced[part.clone()]);
+        let late = Delayed::Put(self.name.clone(), self.file, self.at + part.start, bytes);
+        self.process.call(&self.name, |_| self.inner.sync(), Some(late))?;
+        self.at += length;
+        self.unsynced.clear();
+        Ok(())
+    }
+}
+
+struct Grown {
     process: Arc<Process>,
     name: String,
     file: Box<dyn Append>,
 }
 
-impl Append for Growing {
+impl Append for Grown {
     fn reserve(&mut self, _bytes: u64) -> Result<()> {
         let fails = self.process.world.shared.lock().unwrap().faults.failed > 0;
         let mut state = self.process.state.lock().unwrap();

@@ -34,6 +34,8 @@ pub struct Faults {
 /// A call that is done later.
 pub enum Delayed {
     Create(String, Bytes),
+    /// Bytes at a place of a file, which the machine of the writer stores late.
+    Put(String, u64, usize, Bytes),
     Remove(String),
 }
 
@@ -100,6 +102,7 @@ impl World {
     fn perform(&self, delayed: Delayed) {
         match delayed {
             Delayed::Create(name, bytes) => drop(self.disk.create(&name, bytes)),
+            Delayed::Put(name, file, at, bytes) => self.disk.put(&name, file, at, &bytes),
             Delayed::Remove(name) => drop(self.disk.remove(&name)),
         }
     }

@@ -269,3 +269,36 @@ fn threads_flush_and_compact_whatever_table_needs_it() {
         assert_eq!(contents(table), expected);
     }
 }
+
+#[test]
+fn many_small_durable_changes_leave_few_objects() {
+    const CHANGES: u64 = 1000;
+    let place = in_memory();
+    let id = place.create();
+    let options = Options { log_segments_max: 50, ..options() };
+    let open = || {
+        let table = Table::open(&place.environment, id, place.cache.clone(), options.clone());
+        Arc::new(table.unwrap())
+    };
+    let threads = UpkeepThreads::start();
+    let segments = || place.environment.storage.list(&format!("{id}/log/"), "").unwrap().len();
+    for round in 0..2 {
+        let table = open();
+        let upkeep = threads.look_after(&table);
+        for at in 0..CHANGES {
+            write(&table, round * CHANGES + at, 10);
+            table.sync().unwrap();
+        }
+        let is_bounded = || segments() <= 60 && !table.manifest().state.runs.is_empty();
+        while !is_bounded() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        // The process is killed with what only its log has.
+        write(&table, 10 * CHANGES + round, 10);
+        table.sync().unwrap();
+        std::mem::forget((table, upkeep));
+    }
+    let found = open().scan(&canopy_store::KeyRange::all(), canopy_store::Direction::Forward);
+    let found = found.unwrap().collect().unwrap();
+    assert_eq!(found.len() as u64, 2 * CHANGES + 2, "of all changes");
+}

@@ -41,7 +41,7 @@ fn objects_are_known_by_their_names_and_bytes() {
             let expected = match object {
                 Object::Manifest(_) => Some((ObjectKind::Manifest, 0)),
                 Object::Sstable(_) => Some((ObjectKind::Sstable, 1)),
-                Object::Segment { .. } => Some((ObjectKind::Segment, 2)),
+                Object::Segment { .. } | Object::LogEnd { .. } => Some((ObjectKind::Segment, 2)),
                 Object::Lock => None,
             };
             assert_eq!(kind, expected.map(|(kind, _)| kind), "{}", listed.name);

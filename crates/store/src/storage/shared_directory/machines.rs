@@ -5,8 +5,11 @@
 //! may write already. The machine that makes the directory is the first one.
 //!
 //! ```text
-//! machines/ID     "1 NAME\n", or "1 NAME PARTNER\n" once two machines have passed the probe
+//! machines/ID     "2 NAME\n", or "2 NAME PARTNER\n" once two machines have passed the probe
 //! ```
+//!
+//! The probe of version 1 did not try files that grow. Notes of two machines that passed that one do not
+//! count any more.
 
 use super::error::SharedDirectoryError;
 use super::root::Root;
@@ -75,7 +78,7 @@ impl Notes {
     /// Fails as the file system does.
     pub fn add(&self, machine: &Machine, partner: Option<&Machine>) -> Result<()> {
         let partner = partner.map(|one| format!(" {}", one.name)).unwrap_or_default();
-        let text = format!("1 {}{partner}\n", machine.name);
+        let text = format!("2 {}{partner}\n", machine.name);
         let path = path(machine.id);
         self.replace(&path, &text).map_err(|error| self.failed(&path, error))
     }
@@ -167,5 +170,7 @@ fn note_in(file: File) -> io::Result<Option<String>> {
     file.take(NOTE_BYTES_MAX).read_to_end(&mut text)?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let mut words = text.split_whitespace();
-    Ok(words.next().filter(|version| *version == "1").and(words.next()).map(str::to_owned))
+    let (version, name, partner) = (words.next(), words.next(), words.next());
+    let counts = version == Some("2") || version == Some("1") && partner.is_none();
+    Ok(name.filter(|_| counts).map(str::to_owned))
 }

@@ -136,6 +136,11 @@ impl Temporary {
         Ok((own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
     }
 
+    /// Returns the file, for its creator to add to it once it has a name.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     fn has_one_name(&self) -> io::Result<bool> {
         Ok(self.root.stat(&self.path)?.st_nlink == 1)
     }

@@ -30,6 +30,7 @@ impl Site {
             memory_bytes: 3 * memtable_bytes,
             budget: None,
             log_buffer_bytes: 400,
+            log_segments_max: 4,
             fanout: 3,
             grace_ms: 50,
             job_ms: 80,

@@ -58,7 +58,7 @@ impl<'a> Own<'a> {
         let Own { site, process, table, .. } = self;
         match process.below(24) {
             0 => self.flush(),
-            1 => table.flush_frozen().map(drop),
+            1 => table.flush_frozen().and_then(|_| table.remove_old_segments()),
             2 => {
                 let (environment, tables) = (process.environment(), site.tables(process));
                 compact(&environment, table.id(), &tables, &site.options).map(drop)
