@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
-use crate::intents::Waits;
+use crate::intents::Backoff;
 use crate::leases::Recalled;
 use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
@@ -56,7 +56,7 @@ impl Server {
         recalled.recall(request)?;
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
         let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
-        let (mut waits, mut obtaining) = (Waits::new(), Obtaining::new());
+        let (mut waits, mut obtaining) = (Backoff::new(), Obtaining::new());
         loop {
             self.clear(peers, request)?;
             recalled.recall(request)?;

@@ -3,7 +3,7 @@
 use crate::contents::Operations;
 use crate::directories::Directories;
 use crate::error::{Error, Result};
-use crate::held::{Held, IsOpen};
+use crate::held::{ClientHolds, IsOpen};
 use crate::holds::makes_held;
 use crate::layout::KnownDirectory;
 use crate::locks::ClientLocks;
@@ -63,7 +63,7 @@ pub struct Client {
     own: Option<Credentials>,
     session: SessionId,
     pub(crate) slots: Slots,
-    pub(crate) held: Held,
+    pub(crate) held: ClientHolds,
     pub(crate) locks: ClientLocks,
     pub(crate) directories: Directories,
     /// Time for which a request is sent again if nobody answers it.
@@ -91,7 +91,7 @@ impl Client {
         Client {
             session,
             slots: Slots::new(),
-            held: Held::default(),
+            held: ClientHolds::default(),
             locks: ClientLocks::default(),
             directories: Directories::default(),
             patience: PATIENCE,

@@ -153,7 +153,9 @@ pub(crate) fn class_of(bytes: &[u8]) -> RequestClass {
     let head = postcard::take_from_bytes::<(ServerId, u32, SessionId, u64, u32, u32)>(rest);
     match head {
         Ok(((_, TRUSTED, _, _, 0, OF_SERVER), _)) => RequestClass::Server,
-        Ok(((_, TRUSTED, SessionId(0), _, 0, _), _)) if kind == REQUEST => RequestClass::Nested,
+        Ok(((_, TRUSTED, SessionId::SERVER, _, 0, _), _)) if kind == REQUEST => {
+            RequestClass::Nested
+        }
         _ => RequestClass::Client,
     }
 }

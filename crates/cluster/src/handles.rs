@@ -142,7 +142,7 @@ impl HandleKey {
     ///
     /// Fails with `PERM`.
     pub(crate) fn check_session(&self, session: SessionId, owner: Owner<'_>) -> Result<()> {
-        match session == SessionId(0) || tag_of(session) == self.session_tag(owner) {
+        match session == SessionId::SERVER || tag_of(session) == self.session_tag(owner) {
             true => Ok(()),
             false => Err(canopy_namespace::Error::from(Errno::PERM).into()),
         }
@@ -491,7 +491,7 @@ mod tests {
             for other in owners {
                 assert_eq!(key.check_session(session, other).is_ok(), owner == other);
             }
-            assert!(key.check_session(SessionId(0), owner).is_ok());
+            assert!(key.check_session(SessionId::SERVER, owner).is_ok());
             assert!(key.check_session(SessionId(7), owner).is_err());
         }
         let peer = Peer::Node { name: "n17".into(), speaks_for_root: true };

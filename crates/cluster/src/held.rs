@@ -39,7 +39,7 @@ const RELEASES: usize = 1024;
 
 /// Files that a client holds.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<State>);
+pub(crate) struct ClientHolds(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -81,7 +81,7 @@ struct HeldFile {
 
 /// A hold that is under way. It has ended when this is dropped.
 struct Pending<'a> {
-    held: &'a Held,
+    held: &'a ClientHolds,
     ticket: u64,
 }
 
@@ -91,7 +91,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-impl Held {
+impl ClientHolds {
     fn begin(&self) -> Pending<'_> {
         let mut state = self.0.lock();
         state.ticket += 1;

@@ -40,7 +40,7 @@ pub(crate) const APART: u32 = flag::ACCESS_HALF | flag::LINKED;
 const NAMELESS_MAX: usize = 4096;
 
 /// Files that a session holds at a server.
-pub(crate) struct HeldFiles {
+pub(crate) struct SessionHolds {
     held: HashMap<FileId, HeldFile>,
     counters: HoldCounters,
     /// The last ticket that a release has named.
@@ -73,9 +73,9 @@ pub struct MovedHold {
     pub locks: Vec<FileLock>,
 }
 
-impl HeldFiles {
+impl SessionHolds {
     pub(crate) fn new(life: u64, counters: HoldCounters) -> Self {
-        HeldFiles { held: HashMap::new(), counters, floor: 0, moved: HashSet::new(), life }
+        SessionHolds { held: HashMap::new(), counters, floor: 0, moved: HashSet::new(), life }
     }
 
     /// Holds a file. Returns whether it was not held.
@@ -139,7 +139,7 @@ impl Server {
         hold: &Hold<'_>,
         ticket: u64,
     ) -> Result<Response> {
-        if sender.session == SessionId(0) {
+        if sender.session == SessionId::SERVER {
             return Err(Error::NotYet("holding a file without a session".into()));
         }
         let operation = Operation::Hold(hold.clone());
@@ -240,7 +240,7 @@ impl Server {
 
     /// Executes a change that makes a held file.
     pub(crate) fn make_held(&self, sender: Sender<'_>, operation: &Operation<'_>) -> Result<Reply> {
-        if sender.session == SessionId(0) {
+        if sender.session == SessionId::SERVER {
             return Err(Error::NotYet("holding a file without a session".into()));
         }
         let state = self.settled(operation)?;

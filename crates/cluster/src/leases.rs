@@ -216,7 +216,7 @@ impl Server {
         let is_home = self.layout.home(id)? == self.id;
         // First, so that a change that begins now waits for the lease.
         let is_granted = is_home
-            && session != SessionId(0)
+            && session != SessionId::SERVER
             && self.leases.grant(id, session, self.now())
             && !self.is_under_change(id);
         match self.part(id)? {

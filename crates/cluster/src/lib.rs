@@ -8,7 +8,7 @@
 //! | to change | read |
 //! | --- | --- |
 //! | what servers are asked, and reply | `message` |
-//! | an operation at its server; directories | `answer`, `making` |
+//! | an operation at its server; directories | `answer`, `mkdir` |
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | files that stay without a name | `holds` (server), `held` (client) |
 //! | locks of programs: flock, fcntl | `locks` |
@@ -33,8 +33,8 @@
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers; servers that are added | `tables` |
 //! | the servers of a directory, recorded at its first split | `layout`, `placements` |
-//! | requests to all servers; about the namespace as a whole | `everywhere`, `administration` |
-//! | reading all tables beside their servers | `view`; if no process runs: `stopped` |
+//! | requests to all servers; about the namespace as a whole | `all_servers`, `administration` |
+//! | reading all tables beside their servers | `view`; if no process runs: `offline_recovery` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
 //! | checking and repairing all servers | [`check`] |
@@ -51,6 +51,7 @@
 //!   server follows from the block of the directory's id.
 
 mod administration;
+mod all_servers;
 mod answer;
 mod arrivals;
 mod bulk;
@@ -64,7 +65,6 @@ mod cuts;
 mod directories;
 mod envelope;
 mod error;
-mod everywhere;
 mod futures;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -77,12 +77,13 @@ mod intents;
 mod layout;
 mod leases;
 mod locks;
-mod making;
 pub mod membership;
 mod message;
 mod metrics;
+mod mkdir;
 mod namespace;
 mod node;
+mod offline_recovery;
 mod pace;
 mod peers;
 mod placements;
@@ -98,7 +99,6 @@ mod sessions;
 mod slots;
 mod snapshots;
 mod spreading;
-mod stopped;
 mod tables;
 mod tally;
 mod tasks;
@@ -126,6 +126,7 @@ pub use message::{
 };
 pub use metrics::{Counter, Metrics};
 pub use node::{Node, NodeError, NodeSettings};
+pub use offline_recovery::settle_stopped;
 pub use pace::Pace;
 pub use peers::{Asked, Peers};
 pub use process::{Process, ProcessSettings};
@@ -136,7 +137,6 @@ pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
 pub use spreading::{HeldPartition, partitions, partitions_of, placement, split, spread};
-pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
 pub use tally::Tally;
 pub use view::{ClusterView, checkpoint_all, cluster_tables, release_all};

@@ -33,6 +33,11 @@ use std::borrow::Cow;
 )]
 pub struct SessionId(pub u64);
 
+impl SessionId {
+    /// The session of servers, which hold nothing.
+    pub const SERVER: SessionId = SessionId(0);
+}
+
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
@@ -48,7 +53,7 @@ pub struct Sender<'a> {
 impl Sender<'_> {
     /// A server of the namespace.
     pub const SERVER: Sender<'static> =
-        Sender { caller: Caller::Trusted, session: SessionId(0), number: 0 };
+        Sender { caller: Caller::Trusted, session: SessionId::SERVER, number: 0 };
 
     /// Returns the change of the session that the request is; none if it has no number.
     pub(crate) fn change(&self) -> Option<ChangeId> {

@@ -11,7 +11,7 @@ use crate::cuts::CutStep;
 use crate::error::{Error, Result};
 use crate::handover;
 use crate::layout::Layout;
-use crate::locks::{Account, Waits};
+use crate::locks::{Account, LockWaiters};
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
 use crate::metrics::Metrics;
 use crate::pace::Pace;
@@ -95,7 +95,7 @@ pub struct Process {
     /// Held by who does what is due: the moment when servers last asked about offers.
     ticking: Mutex<Duration>,
     /// Threads that wait for locks of programs.
-    waits: Waits,
+    waits: LockWaiters,
 }
 
 impl Process {
@@ -158,7 +158,7 @@ impl Process {
         let layout = Arc::new(Layout::open(environment.storage.clone())?);
         let pace_of_client = pace.clone();
         let client = |peers: Own| {
-            let client = Client::new(Arc::new(peers), SessionId(0)).with_patience(PATIENCE);
+            let client = Client::new(Arc::new(peers), SessionId::SERVER).with_patience(PATIENCE);
             match pace_of_client {
                 Some(pace) => client.with_pace(pace),
                 None => client,
@@ -180,7 +180,7 @@ impl Process {
             settings,
             pace,
             ticking: Mutex::default(),
-            waits: Waits::default(),
+            waits: LockWaiters::default(),
         }))
     }
 

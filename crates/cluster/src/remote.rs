@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::handles::Marks;
 use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::{Asked, Peers};
-use crate::waits::{WaitObserver, Waiting, Waits};
+use crate::waits::{SilentServers, WaitObserver, WaitingRequest};
 use crate::wire::{
     Address, BODY_MAX, ClientSecurity, Connections, Refusal, SHARED_MAX, Terms, WireError,
 };
@@ -78,7 +78,7 @@ pub struct Remote {
     elsewhere: OnceLock<Elsewhere>,
     /// Marks of ids that servers have given users.
     marks: Marks,
-    waits: Waits,
+    waits: SilentServers,
 }
 
 impl Remote {
@@ -144,7 +144,7 @@ impl Remote {
             seeds: seeds.to_vec(),
             elsewhere: OnceLock::new(),
             marks: Marks::default(),
-            waits: Waits::default(),
+            waits: SilentServers::default(),
         })
     }
 
@@ -286,12 +286,12 @@ impl Remote {
         request: &Request<'_>,
         body: &[u8],
         terms: Terms,
-        waiting: &mut Waiting<'_>,
-    ) -> Outcome {
+        waiting: &mut WaitingRequest<'_>,
+    ) -> Attempt {
         let route = self.route();
         let known = route.address(server);
         let Some(address) = known.and_then(|address| address.parse().ok()) else {
-            return Outcome::Again(Error::NotRunning(server));
+            return Attempt::Retry(Error::NotRunning(server));
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
         let pending = self.connections.to(&address).start(body, terms);
@@ -307,17 +307,17 @@ impl Remote {
         };
         match pending.wait_with(first, &mut look) {
             Ok(answer) => match envelope::answer(&answer) {
-                Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
-                answer => Outcome::Is(self.learn_marks(request, answer)),
+                Err(error @ Error::NotRunning(_)) => Attempt::Retry(error),
+                answer => Attempt::Final(self.learn_marks(request, answer)),
             },
             Err(error) => match &error {
                 WireError::Refused { refusal: Refusal::ReplyTooLarge, .. } => {
-                    Outcome::TooLarge(unreachable(server, &error))
+                    Attempt::TooLarge(unreachable(server, &error))
                 }
                 WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
-                    Outcome::Is(Err(unreachable(server, &error)))
+                    Attempt::Final(Err(unreachable(server, &error)))
                 }
-                _ => Outcome::Again(unreachable(server, &error)),
+                _ => Attempt::Retry(unreachable(server, &error)),
             },
         }
     }
@@ -331,12 +331,12 @@ struct Failed {
 }
 
 /// Outcome of one attempt.
-enum Outcome {
-    Is(Result<Response>),
+enum Attempt {
+    Final(Result<Response>),
     /// The answer has more bytes than there is room for.
     TooLarge(Error),
-    /// Somebody else may have the answer.
-    Again(Error),
+    /// Another process may have the answer.
+    Retry(Error),
 }
 
 fn is_final_refusal(refusal: &Refusal) -> bool {
@@ -363,19 +363,19 @@ impl Peers for Remote {
             let terms = Terms::within(self.patience.attempt).with_room(room);
             let error = match self.call(server, request, &body, terms, &mut waiting) {
                 // Servers answer each other with whole files, and repeat what they did.
-                Outcome::TooLarge(_) if room < ROOM_MAX && is_repeatable(request) => {
+                Attempt::TooLarge(_) if room < ROOM_MAX && is_repeatable(request) => {
                     room = ROOM_MAX;
                     continue;
                 }
-                Outcome::Is(Err(error)) | Outcome::TooLarge(error) => {
+                Attempt::Final(Err(error)) | Attempt::TooLarge(error) => {
                     waiting.answered();
                     return Err(error);
                 }
-                Outcome::Is(Ok(response)) => {
+                Attempt::Final(Ok(response)) => {
                     waiting.answered();
                     return Ok(response);
                 }
-                Outcome::Again(error) => error,
+                Attempt::Retry(error) => error,
             };
             if !pauses.wait() {
                 return Err(error);
@@ -399,21 +399,21 @@ impl Peers for Remote {
         let mut waiting = self.waits.begin(Some(server));
         let terms = Terms::within(BRIEF).with_room(ROOM);
         match self.call(server, request, &body, terms, &mut waiting) {
-            Outcome::Is(answer) => {
+            Attempt::Final(answer) => {
                 waiting.answered();
                 return answer;
             }
-            Outcome::TooLarge(error) => return Err(error),
-            Outcome::Again(_) if self.route().version == version => {
+            Attempt::TooLarge(error) => return Err(error),
+            Attempt::Retry(_) if self.route().version == version => {
                 // If nobody knows anything newer, the process may answer yet.
                 let _ = self.refresh();
             }
-            Outcome::Again(_) => {}
+            Attempt::Retry(_) => {}
         }
         let terms = Terms::within(BRIEF).with_room(ROOM);
         match self.call(server, request, &body, terms, &mut waiting) {
-            Outcome::Is(answer) => answer,
-            Outcome::Again(error) | Outcome::TooLarge(error) => Err(error),
+            Attempt::Final(answer) => answer,
+            Attempt::Retry(error) | Attempt::TooLarge(error) => Err(error),
         }
     }
 
@@ -470,7 +470,7 @@ impl Pauses {
         Pauses { next: PAUSE_MIN, deadline }
     }
 
-    /// Waits. Returns false, at once, if the deadline is over.
+    /// SilentServers. Returns false, at once, if the deadline is over.
     fn wait(&mut self) -> bool {
         if Instant::now() + self.next > self.deadline {
             return false;

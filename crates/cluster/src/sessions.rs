@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::handles::tag_of;
-use crate::holds::HeldFiles;
+use crate::holds::SessionHolds;
 use crate::locks::ServerLocks;
 use crate::message::{Sender, SessionId};
 use crate::process::Process;
@@ -159,12 +159,12 @@ impl Owners {
 struct Session {
     /// The moment of its last request.
     seen: Duration,
-    files: HeldFiles,
+    files: SessionHolds,
 }
 
 impl Session {
     fn new(seen: Duration, life: u64, holds: HoldCounters) -> Self {
-        Session { seen, files: HeldFiles::new(life, holds) }
+        Session { seen, files: SessionHolds::new(life, holds) }
     }
 }
 
@@ -250,13 +250,13 @@ impl Sessions {
     pub(crate) fn with<T>(
         &self,
         id: SessionId,
-        change: impl FnOnce(&mut HeldFiles) -> T,
+        change: impl FnOnce(&mut SessionHolds) -> T,
     ) -> Option<T> {
         self.all.lock().get_mut(&id).map(|session| change(&mut session.files))
     }
 
     /// Does something with what each session holds.
-    pub(crate) fn each(&self, mut change: impl FnMut(SessionId, &mut HeldFiles)) {
+    pub(crate) fn each(&self, mut change: impl FnMut(SessionId, &mut SessionHolds)) {
         let mut all = self.all.lock();
         all.iter_mut().for_each(|(id, session)| change(*id, &mut session.files));
     }

@@ -247,7 +247,7 @@ fn collect_abandoned(process: &Arc<Process>, schedule: &mut Schedule) -> Result<
 }
 
 fn collect_one(process: &Arc<Process>, session: u64) -> Result<()> {
-    let client = Client::new(process.clone(), SessionId(0));
+    let client = Client::new(process.clone(), SessionId::SERVER);
     let mut count = 0;
     let mut pace = || {
         count += 1;

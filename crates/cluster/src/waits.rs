@@ -66,7 +66,7 @@ pub type WaitObserver = Arc<dyn Fn(&Wait) + Send + Sync>;
 
 /// Servers that requests wait for.
 #[derive(Default)]
-pub(crate) struct Waits {
+pub(crate) struct SilentServers {
     observer: RwLock<Option<WaitObserver>>,
     /// Servers that the observer knows not to answer, with the time since when.
     silent: Mutex<HashMap<Option<ServerId>, Instant>>,
@@ -75,21 +75,21 @@ pub(crate) struct Waits {
 }
 
 /// A request that may have to wait.
-pub(crate) struct Waiting<'a> {
-    waits: &'a Waits,
+pub(crate) struct WaitingRequest<'a> {
+    waits: &'a SilentServers,
     server: Option<ServerId>,
     since: Instant,
     is_noticed: bool,
 }
 
-impl Waits {
+impl SilentServers {
     pub(crate) fn observe(&self, observer: WaitObserver) {
         *self.observer.write() = Some(observer);
     }
 
     /// Begins a request to a server, or to any.
-    pub(crate) fn begin(&self, server: Option<ServerId>) -> Waiting<'_> {
-        Waiting { waits: self, server, since: Instant::now(), is_noticed: false }
+    pub(crate) fn begin(&self, server: Option<ServerId>) -> WaitingRequest<'_> {
+        WaitingRequest { waits: self, server, since: Instant::now(), is_noticed: false }
     }
 
     fn notify(&self, wait: &Wait) {
@@ -100,7 +100,7 @@ impl Waits {
     }
 }
 
-impl Waiting<'_> {
+impl WaitingRequest<'_> {
     /// Returns the time until the observer has to be notified.
     pub(crate) fn left(&self) -> Duration {
         match self.is_noticed {
@@ -150,15 +150,19 @@ mod tests {
     #[test]
     fn a_wait_is_noticed_once_and_its_end_too() {
         let heard = Arc::<Mutex<Vec<String>>>::default();
-        let (waits, own) = (Waits::default(), heard.clone());
+        let (waits, own) = (SilentServers::default(), heard.clone());
         waits.observe(Arc::new(move |wait| own.lock().push(wait.to_string())));
         let mut quick = waits.begin(Some(ServerId(1)));
         quick.notice(Some("a:1"), "why");
         quick.answered();
         assert!(heard.lock().is_empty());
         let since = Instant::now().checked_sub(NOTICE).unwrap();
-        let slow =
-            || Waiting { waits: &waits, server: Some(ServerId(3)), since, is_noticed: false };
+        let slow = || WaitingRequest {
+            waits: &waits,
+            server: Some(ServerId(3)),
+            since,
+            is_noticed: false,
+        };
         let (mut one, mut other) = (slow(), slow());
         one.notice(Some("a:1"), "it is down");
         one.notice(Some("a:1"), "it is down");

@@ -2,7 +2,7 @@
 //! decider, and so does the work beside requests, after a crash or a lost message.
 
 use crate::error::{Error, Result};
-use crate::intents::{LockKey, Waits};
+use crate::intents::{Backoff, LockKey};
 use crate::message::{IntentReply, IntentStep, Request};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -30,12 +30,12 @@ impl Server {
         }
     }
 
-    /// Waits for the end of an intent that keeps a change from being made.
+    /// Backoff for the end of an intent that keeps a change from being made.
     pub(crate) fn wait_out(
         &self,
         peers: &dyn Peers,
         intent: IntentId,
-        waits: &mut Waits,
+        waits: &mut Backoff,
     ) -> Result<()> {
         match self.resolve(peers, intent)? {
             // A server that was replaced, and does not know it, may never see the end.

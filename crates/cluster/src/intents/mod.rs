@@ -36,7 +36,7 @@ mod trial;
 
 pub use part::{Arriving, Holds, Moving, Part, Seen};
 pub(crate) use taken::SentRecords;
-pub(crate) use trial::Waits;
+pub(crate) use trial::Backoff;
 
 use crate::error::{Error, Result};
 use canopy_namespace::operation::Target;

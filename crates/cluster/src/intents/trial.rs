@@ -21,15 +21,15 @@ const PAUSE_MAX: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Waits of a change, each longer than the one before.
-pub(crate) struct Waits {
+pub(crate) struct Backoff {
     next: Duration,
     /// The moment of the first one.
     since: Option<Duration>,
 }
 
-impl Waits {
+impl Backoff {
     pub(crate) fn new() -> Self {
-        Waits { next: PAUSE_MIN, since: None }
+        Backoff { next: PAUSE_MIN, since: None }
     }
 
     /// Fails if the change has waited for too long.
@@ -108,7 +108,7 @@ pub(crate) fn run<T>(
     caller: Caller<'_>,
     attempt: impl Fn(&mut Trial<'_>) -> std::result::Result<Outcome<T>, Stop>,
 ) -> Result<T> {
-    let mut waits = Waits::new();
+    let mut waits = Backoff::new();
     let mut age = None;
     loop {
         let mut trial = Trial::begin(server, peers, caller, age);
@@ -169,7 +169,7 @@ impl<'a> Trial<'a> {
 
     /// Locks names and files here.
     pub(crate) fn lock(&self, keys: &[LockKey]) -> std::result::Result<(), Stop> {
-        let mut waits = Waits::new();
+        let mut waits = Backoff::new();
         loop {
             let by = match self.server.lock(self.intent(0), self.age, keys)? {
                 Lock::Granted => return Ok(()),
@@ -205,7 +205,7 @@ impl<'a> Trial<'a> {
             Some(_) => self.server.executed_for(server, intent, self.reply.as_ref())?,
             None => Vec::new(),
         };
-        let mut waits = Waits::new();
+        let mut waits = Backoff::new();
         loop {
             let step = IntentStep::Prepare {
                 age: self.age,
@@ -250,7 +250,7 @@ impl<'a> Trial<'a> {
     ) -> std::result::Result<Seen, Stop> {
         let directory = name.directory;
         let hash = name.borrowed().hash();
-        let mut waits = Waits::new();
+        let mut waits = Backoff::new();
         loop {
             let known = self.server.find(directory, hash)?;
             match self.part(known.1, part) {
@@ -282,7 +282,7 @@ impl<'a> Trial<'a> {
     /// Returns the directory above one, from its home, once all earlier moves are known there.
     pub(crate) fn above(&self, directory: FileId) -> std::result::Result<FileId, Stop> {
         let home = self.server.layout.home(directory)?;
-        let mut waits = Waits::new();
+        let mut waits = Backoff::new();
         loop {
             let step = IntentStep::Above { directory, age: self.age };
             match self.server.send(self.peers, home, self.intent(0), step)? {

@@ -37,7 +37,7 @@ const TURN_RETRY: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(10);
 
 /// A client's own session in its tables.
-const OWN: SessionId = SessionId(0);
+const OWN: SessionId = SessionId::SERVER;
 
 /// Locks of a client.
 #[derive(Default)]

@@ -45,7 +45,7 @@ mod waits;
 
 pub(crate) use client::ClientLocks;
 pub(crate) use table::{Holder, LockTable};
-pub(crate) use waits::{Account, Waits};
+pub(crate) use waits::{Account, LockWaiters};
 
 use crate::error::{Error, Result};
 use crate::message::{Response, Sender, SessionId};
@@ -167,7 +167,7 @@ impl Server {
         request: &LockRequest,
     ) -> Result<Response> {
         let Sender { caller, session, .. } = sender;
-        if session == SessionId(0) {
+        if session == SessionId::SERVER {
             return Err(Error::NotYet("locking a file without a session".into()));
         }
         let id = request.id;

@@ -539,8 +539,9 @@ mod tests {
         assert_eq!(set(4, &waiting(7), true), LockReply::Full);
         assert_eq!(set(4, &waiting(8), true), LockReply::Waits);
         // One lock would become two.
-        let mut free =
-            |start, end| locks.unlock(FILE, SessionId(0), of(7, 0).owner, LockRange { start, end });
+        let mut free = |start, end| {
+            locks.unlock(FILE, SessionId::SERVER, of(7, 0).owner, LockRange { start, end })
+        };
         assert_eq!(free(0, 0), LockReply::Done);
         for (file, session) in (FILE.0..FILE.0 + 17)
             .chain([empty.0])

@@ -32,15 +32,15 @@ impl Account {
 
 /// Counts threads that wait.
 #[derive(Default)]
-pub(crate) struct Waits(Mutex<HashMap<Account, usize>>);
+pub(crate) struct LockWaiters(Mutex<HashMap<Account, usize>>);
 
 /// A thread that may wait until this is dropped.
 pub(crate) struct Waiting<'a> {
-    waits: &'a Waits,
+    waits: &'a LockWaiters,
     account: Account,
 }
 
-impl Waits {
+impl LockWaiters {
     /// Returns the right to wait; none if too many do.
     pub(crate) fn begin(&self, account: Account) -> Option<Waiting<'_>> {
         let mut counts = self.0.lock();
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_room_for_others() {
-        let waits = Waits::default();
+        let waits = LockWaiters::default();
         let of_one = Vec::from_iter((0..WAITS).map_while(|_| waits.begin(Account::User(7))));
         assert_eq!(of_one.len(), WAITS_OF_ONE);
         let rest = Vec::from_iter((8..100).map_while(|uid| waits.begin(Account::User(uid))));

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | a server's share; a change that needs more | `holder` |
 //! | limits, and what each server may use | `authority` |
-//! | requests about quotas; sums over servers | `asking` |
+//! | requests about quotas; sums over servers | `requests` |
 //! | trees of directories, for clients | `trees` |
 //!
 //! - Each server counts the usage of its own files, from the first limit of the namespace to the
@@ -24,9 +24,9 @@
 //! A server that is down keeps its share. Whoever needs room, when all that is left may be there,
 //! waits for its successor. Setting a limit needs all servers.
 
-mod asking;
 mod authority;
 mod holder;
+mod requests;
 mod trees;
 
 use crate::error::Result;
