@@ -393,11 +393,14 @@ fn made(response: &Response) -> Option<&Inode> {
 fn merged(home: ServerId, mut parts: BTreeMap<ServerId, Option<Inode>>) -> Option<Inode> {
     let mut whole = parts.remove(&home)??;
     whole.flags &= !flag::ACCESS_HALF;
-    for part in parts.into_values().flatten() {
-        whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
-        whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
-        whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
-        whole.atime_ns = whole.atime_ns.max(part.atime_ns);
-    }
+    parts.into_values().flatten().for_each(|part| merge(&mut whole, &part));
     Some(whole)
+}
+
+/// Adds the counts and times that another server has of a directory.
+pub(crate) fn merge(whole: &mut Inode, part: &Inode) {
+    whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
+    whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
+    whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
+    whole.atime_ns = whole.atime_ns.max(part.atime_ns);
 }

@@ -30,6 +30,7 @@
 
 pub(crate) mod client;
 
+use crate::directories::merge;
 use crate::error::{Error, Result};
 use crate::layout::KnownDirectory;
 use crate::message::{Request, Response, Sender, ServerRequest};
@@ -236,11 +237,7 @@ impl OtherServers<'_> {
             let part = self.peers.ask(server, Sender::SERVER, &ask)?;
             let Response::Part(part, partitions) = part else { return Err(Error::Unfit) };
             known.learn(partitions);
-            let Some(part) = part else { continue };
-            whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
-            whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
-            whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
-            whole.atime_ns = whole.atime_ns.max(part.atime_ns);
+            part.iter().for_each(|part| merge(&mut whole, part));
         }
         Ok(whole)
     }
