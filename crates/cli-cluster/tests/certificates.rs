@@ -175,3 +175,15 @@ fn canopy_cluster_carries_out_nothing_else() {
     let told = failure(&versioned.env("CANOPY_COMPANION_OF", "0.0.1").output().unwrap());
     assert!(told.contains("install both from one package"), "{told}");
 }
+
+#[test]
+fn a_certificate_that_cannot_be_written_is_not_made() {
+    let place = Place::new(1);
+    for output in ["/nosuch/x", "."] {
+        let words = ["certificate", "--node", "n1", "--output", output, "@"];
+        let told = failure(&place.run(&words));
+        assert!(told.contains(output), "{told}");
+        assert_eq!(success(&place.run(&["certificate", "--list", "@"])), "");
+        assert!(!place.namespace.join("cluster.key").exists());
+    }
+}

@@ -29,6 +29,7 @@ use super::{Append, Created, Listed, ReadAt, Storage, probe};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use bytes::Bytes;
+use canopy_model::ErrorKind;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
@@ -98,6 +99,10 @@ impl SharedDirectory {
         let storage = Arc::new(Self::at(&root)?);
         storage.may_write.get_or_init(|| ());
         let unfit = |error: Error| match error {
+            // Another time, or for another user, it may be fit.
+            Error::Storage { source, .. } if ErrorKind::of_io(&source) == ErrorKind::Exhausted => {
+                failed(source)
+            }
             Error::Storage { source, .. } => {
                 SharedDirectoryError::Refused { root: root.clone(), source }.into()
             }
