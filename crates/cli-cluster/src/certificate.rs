@@ -5,7 +5,8 @@ use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::cluster::Certificate as Arguments;
 use canopy_cluster::certificates::{
-    Authority, Certified, Identity, Issued, NodeName, is_of_newest_key, issued, retire_keys, revoke,
+    Authority, Certified, Identity, Issued, NodeName, check_output, is_of_newest_key, issued,
+    retire_keys, revoke,
 };
 use canopy_store::storage::Storage;
 use chrono::DateTime;
@@ -128,11 +129,16 @@ fn make(arguments: &Arguments, place: &Place, identity: &Identity) -> anyhow::Re
         "{} is there already: renew it with --replace, or name another file with --output",
         file.display()
     );
+    check_output(&file)?;
     let now_s = now_s()?;
     let authority = Authority::open(&*place.storage, &key, now_s)?;
     let made = authority.issue(&*place.storage, identity, arguments.days, now_s)?;
-    made.write(&file, arguments.replace)?;
     let certified = &made.certified;
+    if let Err(error) = made.write(&file, arguments.replace) {
+        // Nobody has its key.
+        revoke(&*place.storage, certified.serial, now_s)?;
+        return Err(error.into());
+    }
     if arguments.json {
         let mut shown = as_json(certified);
         shown["file"] = json!(file.to_string_lossy());

@@ -1,13 +1,12 @@
 //! `canopy cluster check`.
 
-use crate::grow::lives;
 use crate::place::Place;
 use crate::reach::connect;
 use anyhow::bail;
 use canopy::commands::cluster::Check as Arguments;
 use canopy::{Outcome, with_progress};
 use canopy_cluster::check::{Fault, check, repair};
-use canopy_cluster::membership::survey;
+use canopy_cluster::membership::is_stopped;
 use canopy_cluster::{Client, Peers, Process, SessionId};
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
@@ -69,8 +68,7 @@ fn servers(
     place: &Place,
     environment: &Environment,
 ) -> anyhow::Result<Arc<dyn Peers>> {
-    let processes = survey(environment)?.map(|(_, processes)| processes).unwrap_or_default();
-    if !processes.iter().any(lives) {
+    if is_stopped(environment)? {
         return Ok(Process::with_all_servers(environment, &system_clock())?);
     }
     let certificate = arguments.certificate.as_deref();

@@ -6,7 +6,7 @@ use crate::reach::{connect, find};
 use anyhow::{Context, ensure};
 use canopy::commands::cluster::{Add, Balance};
 use canopy::{Outcome, with_progress};
-use canopy_cluster::membership::{self, ProcessStatus, survey};
+use canopy_cluster::membership;
 use canopy_cluster::{
     HeldPartition, Peers, Remote, Request, SERVERS_MAX, Sender, add_tables, count_tables,
     partitions, partitions_of, placement, split,
@@ -24,18 +24,14 @@ use std::time::Duration;
 /// quarter) are not split to be balanced: more partitions would cost more than they help.
 const SHARE: u64 = 4;
 
-/// A process without a sign of life for this long is dead.
-const DEAD: Duration = Duration::from_secs(60);
-
 /// Adds logical servers.
 pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
     let environment = Environment::system(place.storage.clone());
     let listed = count_tables(&*place.storage)?;
-    let surveyed = survey(&environment)?;
-    let map = surveyed.as_ref().map(|(map, _)| map);
+    let map = membership::newest_map(&*environment.storage, 0)?;
     // Longer than the map if an addition was interrupted: that one is completed first.
-    let known = map.map_or(listed, |map| (map.servers.len() as u32).min(listed));
+    let known = map.as_ref().map_or(listed, |map| (map.servers.len() as u32).min(listed));
     let all = known.saturating_add(arguments.servers).max(listed);
     ensure!(
         all <= SERVERS_MAX,
@@ -51,7 +47,7 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
     if map.is_some() {
         membership::add_servers(&environment, all)?;
     }
-    let is_started = surveyed.is_some_and(|(_, processes)| processes.iter().any(lives));
+    let is_started = !membership::is_stopped(&environment)?;
     let added = Vec::from_iter(known..all);
     if is_started {
         let certificate = arguments.certificate.as_deref();
@@ -69,11 +65,6 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
         false => format!("added server{plural} {shown}: there are {all}; no process runs"),
     })?;
     Ok(Outcome::Complete)
-}
-
-/// Returns whether a process has shown a sign of life of late.
-pub fn lives(process: &ProcessStatus) -> bool {
-    process.renewed.is_some_and(|age| age < DEAD)
 }
 
 /// Waits until servers answer.

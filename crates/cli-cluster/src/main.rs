@@ -3,6 +3,7 @@
 //!
 //! Unlike the other programs, it is linked at a random address: it listens on a network.
 
+mod advertised;
 mod certificate;
 mod check;
 mod grow;
@@ -20,6 +21,7 @@ use canopy::{ErrorKind, Outcome};
 use canopy_cluster::ConnectionError;
 use canopy_cluster::certificates::CertificateError;
 use canopy_cluster::membership::MembershipError;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// See `canopy`'s own.
@@ -44,7 +46,26 @@ fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    match arguments.command {
+    let namespace = namespace_of(&arguments.command).to_owned();
+    run_command(arguments.command).map_err(|error| place::named(&namespace, error))
+}
+
+fn namespace_of(command: &Command) -> &Path {
+    match command {
+        Command::Certificate(arguments) => &arguments.namespace,
+        Command::Partitions(arguments) => &arguments.namespace,
+        Command::Spread(arguments) => &arguments.namespace,
+        Command::Start(arguments) => &arguments.namespace,
+        Command::Status(arguments) => &arguments.namespace,
+        Command::Drain(arguments) => &arguments.namespace,
+        Command::Add(arguments) => &arguments.namespace,
+        Command::Check(arguments) => &arguments.namespace,
+        Command::Balance(arguments) => &arguments.namespace,
+    }
+}
+
+fn run_command(command: Command) -> anyhow::Result<Outcome> {
+    match command {
         Command::Certificate(arguments) => certificate::run(&arguments),
         Command::Partitions(arguments) => partitions::run(&arguments),
         Command::Spread(arguments) => partitions::spread(&arguments),

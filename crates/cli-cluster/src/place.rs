@@ -1,9 +1,12 @@
 //! Places of namespaces on several servers: a directory that machines share, or a bucket.
 
 use anyhow::{Context, bail};
-use canopy_cluster::has_cluster;
+use canopy_cluster::certificates::CertificateError;
+use canopy_cluster::membership::MembershipError;
+use canopy_cluster::{NodeError, has_cluster};
 use canopy_index::safety;
 use canopy_store::storage::Storage;
+use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +34,12 @@ impl Place {
     pub fn open(namespace: &Path) -> anyhow::Result<Self> {
         let shown = namespace.display();
         let name = namespace.to_str().with_context(|| format!("{shown}: its name is not UTF-8"))?;
+        if name.starts_with("canopy://") {
+            bail!(
+                "{shown} names servers, and this command needs their storage: name the directory or \
+                 bucket of the namespace"
+            );
+        }
         let directory = match name.split_once("s3://") {
             Some(("", _)) => None,
             Some((directory, _)) => Some(Path::new(directory.trim_end_matches('+'))),
@@ -67,6 +76,32 @@ impl Place {
         let file = self.directory.as_ref()?.join(CERTIFICATE);
         file.symlink_metadata().is_ok().then_some(file)
     }
+}
+
+/// Adds the place to an error of its storage, which names an object alone.
+pub fn named(namespace: &Path, error: anyhow::Error) -> anyhow::Error {
+    let shown = namespace.display().to_string();
+    match error.chain().any(is_of_storage) && !format!("{error:#}").contains(&shown) {
+        true => error.context(format!("cannot use {shown}")),
+        false => error,
+    }
+}
+
+fn is_of_storage(error: &(dyn Error + 'static)) -> bool {
+    // Errors that show another one have the source of that one.
+    let of_node = error.downcast_ref().is_some_and(|error| {
+        matches!(error, NodeError::Cluster(_) | NodeError::Membership(MembershipError::Storage(_)))
+    });
+    let of_membership =
+        error.downcast_ref().is_some_and(|error| matches!(error, MembershipError::Storage(_)));
+    let of_certificates =
+        error.downcast_ref().is_some_and(|error| matches!(error, CertificateError::Storage(_)));
+    of_node
+        || of_membership
+        || of_certificates
+        || error.is::<canopy_cluster::Error>()
+        || error.is::<canopy_namespace::Error>()
+        || error.is::<canopy_store::Error>()
 }
 
 /// Returns the full path of a directory. Root does not use one that others could redirect.

@@ -45,7 +45,8 @@ pub fn connect_quickly(
 
 fn security(place: &Place, certificate: Option<&Path>) -> anyhow::Result<Security> {
     let beside = place.certificate();
-    Ok(Security::of_client(Some(&place.storage), certificate.or(beside.as_deref()))?)
+    Security::of_client(Some(&place.storage), certificate.or(beside.as_deref()))
+        .context("cannot use the certificate")
 }
 
 /// Finds a directory by its path in the namespace.

@@ -86,13 +86,16 @@ impl Settings {
             ("certificate", _) => bail!("certificate: the path of a file is wanted"),
             ("lease", DeValue::Integer(number)) => {
                 let digits = number.as_str().parse().ok().filter(|_| number.radix() == 10);
-                self.lease = Some(lease(digits)?);
+                self.lease = Some(lease(digits).context("lease")?);
             }
             ("lease", DeValue::Float(number)) => {
-                self.lease = Some(lease(number.as_str().parse().ok())?);
+                let seconds = number.as_str().parse().ok();
+                self.lease = Some(lease(seconds).context("lease")?);
             }
             ("lease", _) => bail!("lease: a number of seconds is wanted"),
-            ("memory", DeValue::String(size)) => self.memory_bytes = Some(memory(size)?),
+            ("memory", DeValue::String(size)) => {
+                self.memory_bytes = Some(memory(size).context("memory")?);
+            }
             ("memory", _) => bail!("memory: a size is wanted, such as '512M'"),
             ("metrics", DeValue::String(address)) => self.metrics = Some(address.to_string()),
             ("metrics", _) => bail!("metrics: an address is wanted, HOST:PORT"),
@@ -116,7 +119,7 @@ pub fn lease(seconds: Option<f64>) -> anyhow::Result<Duration> {
     let (least, most) = (LEASE_S.start(), LEASE_S.end());
     seconds
         .map(Duration::from_secs_f64)
-        .with_context(|| format!("lease: it lasts from {least} to {most} seconds"))
+        .with_context(|| format!("it lasts from {least} to {most} seconds"))
 }
 
 /// Returns the bytes of memory that tables take together.
@@ -125,9 +128,9 @@ pub fn lease(seconds: Option<f64>) -> anyhow::Result<Duration> {
 ///
 /// Fails if it is not a size, and if it is too small.
 pub fn memory(size: &str) -> anyhow::Result<u64> {
-    let bytes = canopy_text::parse_size(size).context("memory")?;
+    let bytes = canopy_text::parse_size(size)?;
     let least = MEMORY_MIN >> 20;
-    ensure!(bytes >= MEMORY_MIN, "memory: at least {least}M is needed");
+    ensure!(bytes >= MEMORY_MIN, "at least {least}M is needed");
     Ok(bytes)
 }
 

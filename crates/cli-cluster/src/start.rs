@@ -1,9 +1,9 @@
 //! `canopy cluster start`.
 
-use crate::metrics;
 use crate::numbers::ranges;
 use crate::place::Place;
 use crate::settings::{self, Settings};
+use crate::{advertised, metrics};
 use anyhow::{Context, bail};
 use canopy::commands::cluster::Start as Arguments;
 use canopy::{Outcome, interrupt, message};
@@ -13,8 +13,11 @@ use canopy_index::safety;
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
 use nix::sys::signal::{SigSet, Signal};
+use parking_lot::Mutex;
 use sd_notify::NotifyState;
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -31,16 +34,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for address in &arguments.listen {
         listen.push(address.parse::<Address>().with_context(|| format!("--listen {address}"))?);
     }
+    let ends = Ends::wait(signals)?;
     check_sockets(&listen)?;
     let place = Place::open(&arguments.namespace)?;
     let set = settings_of(arguments, &place)?;
     let certificate = certificate_of(arguments, &set, &place);
-    let security = Security::of_server(&place.storage, certificate.as_deref())?;
+    let security = Security::of_server(&place.storage, certificate.as_deref())
+        .context("cannot use the certificate of this server")?;
     if security.is_plain() {
         check_loopback(&listen, arguments)?;
     }
-    let advertise = arguments.advertise.as_deref().map(advertised).transpose()?;
-    if let Some(first) = listen.first().filter(|first| advertise.is_none() && is_unspecified(first))
+    let advertise = arguments.advertise.as_deref().map(advertised::parse).transpose()?;
+    if let Some(first) =
+        listen.first().filter(|first| advertise.is_none() && advertised::is_unspecified(first))
     {
         bail!(
             "--listen {first}: other processes find this one at its first address, which must be one of \
@@ -60,6 +66,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         place: place.name.clone(),
     };
     let environment = Environment::system(place.storage.clone());
+    if let Some(advertise) = &settings.advertise {
+        let word = environment.random.next_u64().to_ne_bytes();
+        advertised::check(advertise, &settings.listen, word)?;
+    }
     let memory = match &arguments.memory {
         Some(size) => Some(settings::memory(size).context("--memory")?),
         None => set.memory_bytes,
@@ -72,6 +82,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut process = ProcessSettings::default();
     process.memory_bytes = memory.unwrap_or(process.memory_bytes);
     let node = Node::start_with(&environment, &system_clock(), &settings, process)?;
+    let ends = ends.serves();
+    report(&node, metrics)?;
+    prometheus.map_or(Ok(()), |file| metrics::write(file, node.process()))?;
+    // Without systemd, there is nobody to notify.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let ended = serve(&node, &security, &ends);
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    ended?;
+    node.leave(LEAVE_TIME)?;
+    Ok(Outcome::Complete)
+}
+
+/// Prints where the process can be reached, and serves its numbers.
+fn report(node: &Node, metrics: Option<TcpListener>) -> anyhow::Result<()> {
     let running = Vec::from_iter(node.running().iter().map(|server| server.0));
     for address in node.addresses() {
         let (running, all) = (ranges(&running), node.server_count());
@@ -81,14 +105,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let address = metrics::serve(listener, node.process())?;
         canopy::say(format!("metrics at http://{address}/metrics"))?;
     }
-    prometheus.map_or(Ok(()), |file| metrics::write(file, node.process()))?;
-    // Without systemd, there is nobody to notify.
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let ended = serve(&node, &security, &ends(signals)?);
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    ended?;
-    node.leave(LEAVE_TIME)?;
-    Ok(Outcome::Complete)
+    Ok(())
 }
 
 /// Serves until a signal comes.
@@ -116,15 +133,37 @@ fn serve(node: &Node, security: &Security, ends: &Receiver<()>) -> anyhow::Resul
     }
 }
 
-/// Returns where a signal to end is announced.
-fn ends(signals: SigSet) -> anyhow::Result<Receiver<()>> {
-    let (sender, receiver) = channel();
-    let wait = move || {
-        let _ = signals.wait();
-        let _ = sender.send(());
-    };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
-    Ok(receiver)
+/// Waits for a signal to end, from the beginning on. One that comes before the process serves ends it.
+/// The receiver of a later one is returned by `serves`.
+struct Ends {
+    is_serving: Arc<Mutex<bool>>,
+    receiver: Receiver<()>,
+}
+
+impl Ends {
+    fn wait(signals: SigSet) -> anyhow::Result<Self> {
+        let (sender, receiver) = channel();
+        let is_serving = Arc::new(Mutex::new(false));
+        let serving = is_serving.clone();
+        let wait = move || {
+            let _ = signals.wait();
+            // Nobody notices a change of it any more once the process ends.
+            let is_serving = serving.lock();
+            if !*is_serving {
+                // Its lease ends by itself, and a started server has written what it has answered.
+                message("ended before it served");
+                std::process::exit(0);
+            }
+            let _ = sender.send(());
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+        Ok(Ends { is_serving, receiver })
+    }
+
+    fn serves(self) -> Receiver<()> {
+        *self.is_serving.lock() = true;
+        self.receiver
+    }
 }
 
 /// Fails if others could replace a socket while its permissions are set.
@@ -136,20 +175,6 @@ fn check_sockets(listen: &[Address]) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the address at which others find this process.
-fn advertised(address: &str) -> anyhow::Result<Address> {
-    let parsed = address.parse::<Address>().with_context(|| format!("--advertise {address}"))?;
-    if is_unspecified(&parsed) || matches!(parsed, Address::Tcp { port: 0, .. }) {
-        bail!("--advertise {address}: others must reach this machine by it, such as n17:7040");
-    }
-    Ok(parsed)
-}
-
-/// Returns whether an address stands for all of a machine's.
-fn is_unspecified(address: &Address) -> bool {
-    address.ip().is_some_and(|ip| ip.is_unspecified())
 }
 
 fn settings_of(arguments: &Arguments, place: &Place) -> anyhow::Result<Settings> {

@@ -23,6 +23,14 @@ const DRAIN_TIME: Duration = Duration::from_secs(120);
 /// Pause between two looks at the map.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// A process, as `status` shows it.
+struct Row<'a> {
+    process: &'a ProcessStatus,
+    /// Numbers of its servers; none if it does not answer.
+    tally: Option<Tally>,
+    state: &'static str,
+}
+
 /// Prints the processes of a cluster.
 pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     let namespace = &arguments.namespace;
@@ -35,20 +43,32 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
         );
     };
     processes.sort_by(|one, other| one.address.cmp(&other.address));
+    let living = membership::living(&environment, &map)?;
     let certificate = arguments.certificate.as_deref();
     // Without an answer, the rest is shown.
-    let addresses = processes.iter().filter_map(|one| one.address.parse().ok());
-    let peers = connect_quickly(&place, &Vec::from_iter(addresses), certificate).ok();
+    let addresses = processes.iter().filter(|one| living.contains(&one.process));
+    let addresses = Vec::from_iter(addresses.filter_map(|one| one.address.parse().ok()));
+    let peers = match addresses.is_empty() {
+        true => None,
+        false => connect_quickly(&place, &addresses, certificate).ok(),
+    };
     let tallies = tallies(peers.as_ref(), &processes);
-    let rows = Vec::from_iter(processes.iter().zip(tallies));
+    let states = processes.iter().map(|one| match living.contains(&one.process) {
+        true => state(one, map.version),
+        false => "dead",
+    });
+    let rows = processes.iter().zip(tallies).zip(states);
+    let rows = Vec::from_iter(rows.map(|((process, tally), state)| Row { process, tally, state }));
     if arguments.json {
-        for (process, tally) in &rows {
-            canopy::say_json(&as_json(process, *tally, map.version))?;
+        for row in &rows {
+            canopy::say_json(&as_json(row, map.version))?;
         }
     } else {
-        print(&rows, map.version)?;
+        print(&rows)?;
     }
-    let idle = (0..).zip(&map.servers).filter(|(_, server)| server.process.is_none());
+    let is_run = |process: &ProcessId| living.contains(process);
+    let idle = (0..).zip(&map.servers);
+    let idle = idle.filter(|(_, server)| !server.process.as_ref().is_some_and(is_run));
     let idle = Vec::from_iter(idle.map(|(number, _): (u32, _)| number));
     if idle.is_empty() {
         return Ok(Outcome::Complete);
@@ -80,10 +100,10 @@ fn tally(peers: &Remote, process: &ProcessStatus) -> Option<Tally> {
     Some(sum)
 }
 
-fn print(processes: &[(&ProcessStatus, Option<Tally>)], version: u64) -> anyhow::Result<()> {
+fn print(processes: &[Row<'_>]) -> anyhow::Result<()> {
     let heads = ["PROCESS", "SERVERS", "PARTITIONS", "ENTRIES", "LEASE", "STATE"];
     let mut rows = vec![heads.map(str::to_owned)];
-    for (one, tally) in processes {
+    for Row { process: one, tally, state } in processes {
         let lease = one.renewed.map(|age| format!("{:.1} s", age.as_secs_f64()));
         let lease = lease.unwrap_or_else(|| "none".to_owned());
         let number = |of: fn(&Tally) -> u64| {
@@ -91,8 +111,8 @@ fn print(processes: &[(&ProcessStatus, Option<Tally>)], version: u64) -> anyhow:
         };
         let numbers = [number(|tally| tally.partitions), number(|tally| tally.entries)];
         let [partitions, entries] = numbers;
-        let state = state(one, version).to_owned();
-        rows.push([one.address.clone(), servers(one), partitions, entries, lease, state]);
+        let (address, state) = (one.address.clone(), (*state).to_owned());
+        rows.push([address, servers(one), partitions, entries, lease, state]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let [process, servers, partitions, entries, lease] = [0, 1, 2, 3, 4].map(width);
@@ -123,14 +143,15 @@ fn is_drained(process: &ProcessStatus, version: u64) -> bool {
     process.servers.is_empty() && process.carried_out >= version
 }
 
-fn as_json(process: &ProcessStatus, tally: Option<Tally>, version: u64) -> serde_json::Value {
+fn as_json(row: &Row<'_>, version: u64) -> serde_json::Value {
+    let Row { process, tally, state } = row;
     json!({
         "process": process.address, "id": process.process.to_string(),
         "servers": Vec::from_iter(process.servers.iter().map(|server| server.0)),
-        "partitions": tally.map(|tally| tally.partitions),
-        "entries": tally.map(|tally| tally.entries),
+        "partitions": tally.as_ref().map(|tally| tally.partitions),
+        "entries": tally.as_ref().map(|tally| tally.entries),
         "lease_age": process.renewed.map(|age| age.as_secs_f64()),
-        "state": state(process, version), "map": version,
+        "state": state, "map": version,
     })
 }
 

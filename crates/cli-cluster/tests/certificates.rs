@@ -209,3 +209,15 @@ fn the_key_is_replaced_without_a_stop() {
         assert_eq!(process.end().0, Some(0));
     }
 }
+
+#[test]
+fn a_certificate_that_cannot_be_written_is_not_made() {
+    let place = Place::new(1);
+    for output in ["/nosuch/x", "."] {
+        let words = ["certificate", "--node", "n1", "--output", output, "@"];
+        let told = failure(&place.run(&words));
+        assert!(told.contains(output), "{told}");
+        assert_eq!(success(&place.run(&["certificate", "--list", "@"])), "");
+        assert!(!place.namespace.join("cluster.key").exists());
+    }
+}

@@ -13,6 +13,7 @@ use common::{Place, Process, failure, success, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::net::TcpListener;
 use std::sync::Arc;
 
 fn start(place: &Place) -> (Process, String, String) {
@@ -111,8 +112,24 @@ fn a_process_is_found_at_the_address_that_it_advertises() {
     let told = failure(&place.run(&none));
     assert!(told.contains("others must reach this machine by it"), "{told}");
     let words = ["start", "@", "--listen", "127.0.0.1:0", "--advertise", "localhost:9"];
+    let told = failure(&place.run(&words));
+    assert!(told.contains("others need a port that stays"), "{told}");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    // Nobody listens at one, and another program at the other.
+    let program = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = format!("localhost:{}", program.local_addr().unwrap().port());
+    for (advertise, expected) in [("127.0.0.1:1", "refused"), (&other, "another program")] {
+        let words = ["start", "@", "--listen", &listen, "--advertise", advertise];
+        let told = failure(&place.run(&words));
+        assert!(told.contains(&format!("--advertise {advertise}: it does not lead")), "{told}");
+        assert!(told.contains(expected), "{told}");
+    }
+    let none = failure(&place.run(&["status", "@"]));
+    assert!(none.contains("no process of this cluster was started"), "{none}");
+    let advertise = format!("localhost:{port}");
+    let words = ["start", "@", "--listen", &listen, "--advertise", &advertise];
     let (_process, ..) = Process::start(place.command(&words));
     let rows = json(&success(&place.run(&["status", "--json", "@"])));
-    assert_eq!(rows[0]["process"], "localhost:9");
-    assert!(rows[0]["entries"].is_null(), "nobody answers there");
+    assert_eq!(rows[0]["process"], advertise);
 }

@@ -11,7 +11,8 @@ use canopy_namespace::operation::{self, Caller, Change, Moment, Operation};
 use canopy_namespace::{EntryName, New, ROOT};
 use canopy_partition::{PartitionId, ServerId};
 use common::{CANOPY, NOBODY, Place, Process, canopy_ns, failure, success, wait_until};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use serde_json::Value;
@@ -20,7 +21,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::os::unix::fs::chown;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -518,5 +519,83 @@ fn commands_are_explained_and_need_no_index() {
         let plain = place.run(&words);
         let with_index = place.run(&[&words[..], &["--index", "/no/such/index"]].concat());
         assert_eq!(plain, with_index, "{command}");
+    }
+}
+
+/// Killed processes are not shown as if they served, and do not keep commands waiting.
+#[test]
+fn processes_that_were_killed_are_dead() {
+    let place = Place::new(2);
+    let (one, ..) = start(&place);
+    let (other, ..) = start(&place);
+    wait_until("both serve", || status(&place).0.iter().all(|(.., state)| state == "serving"));
+    for process in [one, other] {
+        process.signal(Signal::SIGKILL);
+        process.end();
+    }
+    wait_until("they are dead", || {
+        let (rows, output) = status(&place);
+        rows.iter().all(|(.., state)| state == "dead") && output.status.code() == Some(1)
+    });
+    let told = String::from_utf8(place.run(&["status", "@"]).stderr).unwrap();
+    assert!(told.contains("no process runs servers 0-1"), "{told}");
+    assert_eq!(success(&place.run(&["check", "@"])), "no faults\n");
+    let told = failure(&place.run(&["partitions", "/", "@"]));
+    assert!(told.contains("no process of this cluster runs"), "{told}");
+}
+
+#[test]
+fn all_leases_have_one_length() {
+    let place = Place::new(2);
+    let (one, address, _) = start(&place);
+    let another = ["start", "@", "--listen", "127.0.0.1:0", "--lease", "5"];
+    let told = failure(&place.run(&another));
+    let expected = format!(
+        "the lease of {address}, which is running, lasts 1 s, and all processes need one length: start \
+         this one with --lease 1, or end all others first"
+    );
+    assert!(told.contains(&expected), "{told}");
+    let rows = status(&place).0;
+    assert_eq!(rows, [(address, "0-1".to_owned(), "serving".to_owned())]);
+    // Once the others are dead, it may be another one.
+    one.signal(Signal::SIGKILL);
+    one.end();
+    wait_until("it is dead", || status(&place).0.iter().all(|(.., state)| state == "dead"));
+    let (_process, _, running) = Process::start(place.command(&another));
+    assert_eq!(running, "0-1 of 2");
+}
+
+#[test]
+fn a_process_that_starts_ends_by_a_signal() {
+    let place = Place::new(1);
+    // It gets servers after a fifth of its lease.
+    let mut command = place.command(&["start", "@", "--listen", "127.0.0.1:0", "--lease", "60"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("it joins", || status(&place).0.iter().any(|(.., state)| state == "joining"));
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{told}");
+    assert!(told.contains("ended before it served"), "{told}");
+}
+
+#[test]
+fn messages_name_options_once_and_places() {
+    let place = Place::new(1);
+    let told = failure(&place.run(&["status", "canopy://127.0.0.1:7040"]));
+    assert!(told.contains("name the directory or bucket of the namespace"), "{told}");
+    let start = ["start", "@", "--listen", "127.0.0.1:0"];
+    let told = failure(&place.run(&[&start[..], &["--lease", "100"]].concat()));
+    assert!(told.starts_with("canopy: --lease: it lasts from"), "{told}");
+    let told = failure(&place.run(&[&start[..], &["--certificate", "/nosuch"]].concat()));
+    assert!(told.contains("cannot use the certificate of this server: /nosuch"), "{told}");
+    // A damaged object of storage is named with the place.
+    let objects = place.namespace.join("objects/cluster");
+    fs::create_dir_all(objects.join("map")).unwrap();
+    fs::write(objects.join("map/00000000000000000001"), "nonsense").unwrap();
+    for words in [&start[..], &["status", "@"], &["check", "@"]] {
+        let told = failure(&place.run(words));
+        let place = place.namespace.display();
+        assert!(told.contains(&format!("cannot use {place}: cluster/map/")), "{told}");
     }
 }

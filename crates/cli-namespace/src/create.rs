@@ -4,17 +4,18 @@ use crate::place;
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::ns::Create as Arguments;
-use canopy_cluster::{create_cluster, has_cluster};
+use canopy_cluster::{addresses_of, create_cluster, has_cluster};
 use canopy_index::safety;
 use canopy_namespace::{
     CHUNK_BYTES, Ownership, Settings, create_namespace, system_clock, table_of,
 };
 use canopy_partition::SplitPolicy;
 use canopy_site::check_links;
-use canopy_store::Environment;
 use canopy_store::storage::{LocalStorage, SharedDirectory, Storage};
+use canopy_store::{Environment, TableId};
 use canopy_text::counted;
 use rustix::fs::OFlags;
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 
 /// Contents that machines share are objects of this size, unless somebody says otherwise.
 const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
+
+/// Names in a directory that machines share.
+const PARTS: [&str; 4] = ["machines", "objects", "shared", "temporary"];
 
 /// Contents in records are this long at most: each is in memory as a whole.
 const INLINE_BYTES_MAX: usize = 64 << 10;
@@ -41,6 +45,9 @@ fn policy_of(arguments: &Arguments) -> SplitPolicy {
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let Arguments { namespace, inline, chunk_size, indexes, shared, servers, .. } = arguments;
     let (inline, shown) = (*inline, namespace.display());
+    if namespace.to_str().is_some_and(|name| addresses_of(name).is_some()) {
+        bail!("{shown} names servers: give the directory or bucket where the namespace is to lie");
+    }
     // Servers run on several machines.
     let is_shared = *shared || servers.is_some();
     if inline > INLINE_BYTES_MAX {
@@ -97,10 +104,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         ),
         Some(_) => format!("cannot make a namespace in {shown}"),
         // Another process of the caller may have begun one there too: nothing is removed.
-        None => format!(
-            "cannot make a namespace in {shown}; remove what was begun in it before you try again"
-        ),
+        None => begun(namespace),
     })?;
+    let shown = quoted(namespace);
     if let Some(servers) = servers {
         canopy::say(format!(
             "made {shown}: {}; start them with: canopy cluster start {shown} --listen 127.0.0.1:7040",
@@ -110,6 +116,44 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     canopy::say(format!("made {shown}; mount it with: canopy ns mount {shown} DIRECTORY"))?;
     Ok(Outcome::Complete)
+}
+
+/// Returns the message for a directory with parts of a namespace that was not completed.
+fn begun(directory: &Path) -> String {
+    format!(
+        "cannot make a namespace in {}; remove what was begun in it before you try again (rm -r -- {})",
+        directory.display(),
+        quoted(directory)
+    )
+}
+
+/// Returns whether a directory has nothing but parts of a namespace that an interrupted command began.
+fn is_begun(directory: &Path) -> bool {
+    let is_table = |name: &OsStr| name.to_str().is_some_and(|name| TableId::parse(name).is_some());
+    let is_part = |name: &OsStr| PARTS.iter().any(|part| name == *part) || is_table(name);
+    let Ok(mut entries) = directory.read_dir() else { return false };
+    let is_known = entries.all(|entry| entry.is_ok_and(|entry| is_part(&entry.file_name())));
+    let opened = canopy_object_storage::open_directory(directory);
+    is_known && !opened.is_ok_and(|opened| is_taken(&Environment::system(opened)).unwrap_or(true))
+}
+
+/// Returns a path as a word that a shell takes.
+fn quoted(path: &Path) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%,=".contains(letter);
+    let shown = path.display().to_string();
+    match shown.chars().all(is_plain) && !shown.starts_with('-') {
+        true => shown,
+        // A control character would not be printed.
+        false if shown.contains(char::is_control) => {
+            let letters = shown.chars().map(|letter| match letter {
+                '\'' | '\\' => format!("\\{letter}"),
+                letter if letter.is_control() => letter.escape_default().to_string(),
+                letter => letter.to_string(),
+            });
+            format!("$'{}'", String::from_iter(letters))
+        }
+        false => format!("'{}'", shown.replace('\'', "'\\''")),
+    }
 }
 
 /// Returns whether a storage has a namespace, on one server or on several.
@@ -142,7 +186,11 @@ fn local(directory: &Path, is_shared: bool) -> anyhow::Result<Environment> {
     if let Some(root) = SharedDirectory::around(&real, caller.as_raw())? {
         bail!("{shown} is in {}, which machines share: give a directory elsewhere", root.display());
     }
-    let opened = place::new_or_empty(&real, OFlags::NOFOLLOW, directory)?;
+    let opened = place::new_or_empty(&real, OFlags::NOFOLLOW, directory);
+    let opened = opened.map_err(|error| match is_begun(&real) {
+        true => error.context(begun(directory)),
+        false => error,
+    })?;
     let owner = opened.metadata().with_context(|| shown.to_string())?.uid();
     if owner != caller.as_raw() {
         bail!("{shown} belongs to uid {owner}: a namespace needs a directory of your own");
@@ -156,7 +204,7 @@ fn local(directory: &Path, is_shared: bool) -> anyhow::Result<Environment> {
         .set_permissions(Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {shown} to others"))?;
     let storage: Arc<dyn Storage> = match is_shared {
-        true => Arc::new(SharedDirectory::make(&real)?),
+        true => Arc::new(SharedDirectory::make(&real).with_context(|| begun(directory))?),
         false => Arc::new(LocalStorage::existing(&real)?),
     };
     Ok(Environment::system(storage))

@@ -1,7 +1,7 @@
 //! Mounting in the foreground, or by a process of its own that leaves the terminal.
 
 use crate::{place, unmount};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use canopy::commands::ns::Mount as Arguments;
 use canopy::{Outcome, interrupt};
 use canopy_fuse::mounted::Unmounter;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use sd_notify::NotifyState;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,6 +23,9 @@ use std::time::Duration;
 
 /// The line that it prints when the directory is mounted.
 const READY: &str = "mounted";
+
+/// Most threads that answer for a mount.
+const THREADS_MAX: usize = 1024;
 
 /// A thread that looks for a failure from time to time, and warns of each new one once.
 pub struct Warnings {
@@ -82,6 +86,24 @@ pub fn answer(mut mount: Mount, arguments: &Arguments, signals: SigSet) -> anyho
     let ran = mount.run();
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     ran.with_context(|| format!("the mount on {} failed", arguments.directory.display()))
+}
+
+/// Returns the number of threads that answer for a mount. Each has a descriptor of its own.
+///
+/// # Errors
+///
+/// Fails if so many cannot run.
+pub fn threads(given: Option<NonZeroUsize>, default: usize) -> anyhow::Result<usize> {
+    let Some(given) = given.map(usize::from) else { return Ok(default) };
+    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, most)| most);
+    // The others are for files that are open.
+    let most = usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, THREADS_MAX);
+    ensure!(
+        given <= most,
+        "--threads {given}: at most {most} are possible here (each needs memory, and one of {files} open \
+         files)"
+    );
+    Ok(given)
 }
 
 /// Returns an error for a directory that nothing can be mounted on which is read from these others.

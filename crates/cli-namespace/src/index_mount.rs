@@ -8,6 +8,7 @@ use canopy::{Invocation, Outcome};
 use canopy_index::{Index, Moment};
 use canopy_index_mount::{Mount, Options, Viewers};
 use std::fs::{self, File};
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     let root = root_of(&indexes, arguments.source.as_deref())?;
     let paths = indexes.iter().map(|index| index.path().canonicalize());
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().context("cannot find the index")?;
+    daemon::threads(arguments.threads.and_then(NonZeroUsize::new), 1)?;
     daemon::check_place(&arguments.directory, &paths)?;
     // The mount keeps this generation, whatever the time means later.
     let at = indexes.iter().map(|index| Moment::Generation(index.generation()));
@@ -94,7 +96,8 @@ fn serve(
         _ => Viewers::Owner(Arc::new(move || paths.iter().map(|path| Index::open(path)).collect())),
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let options = Options { viewers, root, name, threads: arguments.threads.unwrap_or(threads) };
+    let threads = daemon::threads(arguments.threads.and_then(NonZeroUsize::new), threads)?;
+    let options = Options { viewers, root, name, threads };
     let mut mount = Mount::new(&arguments.directory, options)
         .with_context(|| format!("cannot mount on {directory}"))?;
     if nix::unistd::geteuid().is_root() {

@@ -2,7 +2,7 @@
 
 use crate::{place, viewed};
 use canopy::Outcome;
-use canopy_cluster::membership::survey;
+use canopy_cluster::membership::{living, newest_map};
 use canopy_cluster::{cluster_tables, has_cluster};
 use canopy_namespace::origin_of;
 use canopy_store::{Environment, inspect};
@@ -55,7 +55,8 @@ fn of_servers(environment: &Environment, is_json: bool) -> anyhow::Result<Outcom
         sstables += state.runs.iter().map(|run| run.sstables.len()).sum::<usize>();
         bytes += state.runs.iter().map(|run| run.size_bytes()).sum::<u64>();
     }
-    let processes = survey(environment)?.map_or(0, |(map, _)| map.processes.len());
+    let map = newest_map(environment.storage.as_ref(), 0)?.unwrap_or_default();
+    let processes = living(environment, &map)?.len();
     let mut out = std::io::stdout().lock();
     if is_json {
         let told = json!({

@@ -32,6 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         bail!("--certificate and --storage are for namespaces on several servers");
     }
     let namespace = place::found(&arguments.namespace)?;
+    daemon::threads(arguments.threads, 1)?;
     daemon::check_place(&arguments.directory, &[namespace])?;
     match arguments.foreground || arguments.detached {
         true => daemon::reporting(arguments.detached, || serve(arguments)),
@@ -105,7 +106,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         is_for_all: is_root && !arguments.private,
         is_read_only,
         snapshot: arguments.snapshot.clone(),
-        threads: arguments.threads.map_or(threads, usize::from),
+        threads: daemon::threads(arguments.threads, threads)?,
         name,
         passes_through: is_root && !arguments.no_passthrough,
         believes: None,

@@ -43,6 +43,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let name = servers::full_name(&arguments.namespace)?;
     // Wrong options are reported before a process is started.
     wanted(arguments)?;
+    daemon::threads(arguments.threads, 1)?;
     let place = servers::addresses(&name)?.is_none().then_some(name);
     daemon::check_place(&arguments.directory, &Vec::from_iter(place))?;
     match arguments.foreground || arguments.detached {
@@ -131,7 +132,7 @@ fn mount_and_run(
             && !matches!(served.connection.speaker(), Speaker::User(_)),
         is_read_only: wanted.is_read_only,
         snapshot: arguments.snapshot.clone(),
-        threads: arguments.threads.map_or(THREADS.max(threads), usize::from),
+        threads: daemon::threads(arguments.threads, THREADS.max(threads))?,
         name: served.name.clone(),
         passes_through: false,
         believes: Some(wanted.believes),

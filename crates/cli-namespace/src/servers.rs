@@ -7,6 +7,7 @@
 use crate::place;
 use anyhow::{Context, bail};
 use canopy_cluster::contents::{ClusterNamespace, Memory};
+use canopy_cluster::membership::is_stopped;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
     Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, has_cluster, name_of,
@@ -75,6 +76,27 @@ pub fn is_served(name: &Path) -> anyhow::Result<bool> {
     Ok(has_cluster(&*environment.storage).unwrap_or(false))
 }
 
+/// Fails for a namespace on several servers that no process runs: a mount of it would wait for them. One
+/// that is named by addresses is not looked at.
+///
+/// # Errors
+///
+/// Fails as storage does, too.
+pub fn check_running(name: &Path) -> anyhow::Result<()> {
+    if addresses(name)?.is_some() {
+        return Ok(());
+    }
+    let Ok(environment) = place::environment(name) else { return Ok(()) };
+    if has_cluster(&*environment.storage).unwrap_or(false) && is_stopped(&environment)? {
+        let shown = name.display();
+        bail!(
+            "no process runs the servers of {shown}: start some with 'canopy cluster start {shown} \
+             --listen ADDRESS'"
+        );
+    }
+    Ok(())
+}
+
 /// Returns the full name of a namespace on several servers: enough to find it from any directory.
 ///
 /// # Errors
@@ -138,7 +160,8 @@ impl Served {
 fn by_place(name: &Path, access: &Access) -> anyhow::Result<Connection> {
     let environment = place::environment(name)?;
     let certificate = access.certificate.clone().or_else(|| certificate_in(name));
-    let security = Security::of_client(Some(&environment.storage), certificate.as_deref())?;
+    let security = Security::of_client(Some(&environment.storage), certificate.as_deref())
+        .context("cannot use the certificate")?;
     let shown = name.display();
     Connection::of_storage(&environment, security, observer()).with_context(|| {
         format!(
@@ -157,7 +180,8 @@ fn observer() -> WaitObserver {
 fn by_addresses(addresses: &[Address], name: &Path, access: &Access) -> anyhow::Result<Connection> {
     let beside = || certificate_in(access.storage.as_deref()?);
     let certificate = access.certificate.clone().or_else(beside);
-    let security = Security::of_client(None, certificate.as_deref())?;
+    let security =
+        Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
     let is_plain = security.is_plain();
     Connection::open(addresses, security, observer()).with_context(|| {
         let advice = match is_plain {

@@ -21,6 +21,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     | Arguments::Delete { place, .. }
     | Arguments::Restore { place, .. }
     | Arguments::List { place, .. }) = arguments;
+    let namespace = &viewed::namespace_of(place)?;
+    servers::check_running(namespace)?;
     let place = &place::asked(place)?;
     match arguments {
         Arguments::Create { name, .. } => {
@@ -41,7 +43,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 _ => error.context(format!("cannot delete snapshot {name}")),
             })?;
         }
-        Arguments::Restore { name, .. } => restore(place, name)?,
+        Arguments::Restore { name, .. } => restore(namespace, name)?,
         Arguments::List { json, .. } => list(place, *json)?,
     }
     Ok(Outcome::Complete)

@@ -1,8 +1,9 @@
 //! `canopy ns unmount`, `canopy unmount`.
 
 use crate::{place, servers, viewed};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use canopy::Outcome;
+use canopy_fuse::mounted::unmount_as_user;
 use canopy_scan::Mount;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -15,7 +16,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// How long to wait for the end of a process that has let its files go, in milliseconds.
 const END_MS: u16 = 10_000;
@@ -37,9 +37,9 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let unmounted = match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
         // The helper that mounted it for a user also unmounts it.
         Err(Errno::EPERM) => unmount_as_user(&full),
-        unmounted => unmounted.map_err(anyhow::Error::from),
+        unmounted => unmounted.map_err(std::io::Error::from),
     };
-    unmounted.with_context(|| format!("cannot unmount {shown}"))?;
+    unmounted.map_err(|error| not_unmounted(directory, error))?;
     // A killed process waits for nobody, and another process may have the namespace by now.
     // One of several servers has sent everything.
     if is_ours && was_answered && !is_served {
@@ -51,6 +51,21 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
         wait_for_end(&process)?;
     }
     Ok(Outcome::Complete)
+}
+
+/// Returns the error of a mount that stays, with advice if programs use it.
+fn not_unmounted(directory: &Path, error: std::io::Error) -> anyhow::Error {
+    let (shown, text) = (directory.display(), error.to_string());
+    // The program of users passes on the kernel's words alone.
+    let is_busy = error.kind() == std::io::ErrorKind::ResourceBusy
+        || text.contains("Device or resource busy");
+    match is_busy {
+        true => anyhow!(
+            "cannot unmount {shown}: it is busy: programs have files or directories there open ('fuser -vm {shown}' \
+             shows them): end them, or take the mount away from them with 'umount -l {shown}'"
+        ),
+        false => anyhow::Error::from(error).context(format!("cannot unmount {shown}")),
+    }
 }
 
 /// Returns the full path of a directory, without a look at a mount on it: its servers may not answer.
@@ -102,16 +117,6 @@ fn wait_for_end(process: &OwnedFd) -> anyhow::Result<()> {
             Err(Errno::EINTR) => {}
             ended => return ended.map(drop).context("cannot wait for the process that mounted it"),
         }
-    }
-}
-
-fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
-    canopy_fuse::mounted::check_search_path()?;
-    let ran = Command::new("fusermount3").arg("-u").arg("--").arg(directory).output();
-    let Ok(ran) = ran else { bail!("only root may, where fusermount3 is not installed") };
-    match ran.status.success() {
-        true => Ok(()),
-        false => bail!("{}", String::from_utf8_lossy(&ran.stderr).trim()),
     }
 }
 

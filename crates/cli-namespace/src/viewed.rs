@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// How long the state of a mounted namespace is kept if the process dies while it reads it.
@@ -22,6 +23,9 @@ const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
 /// Most bytes that closing a namespace writes besides the contents of its log.
 const ROOM_BYTES: u64 = 1 << 20;
+
+/// Time in which a mount has to answer if it does not wait for others.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The records of a namespace at one moment.
 pub struct Viewed {
@@ -343,6 +347,12 @@ fn is_full(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Returns the namespace that is mounted on a directory; the place itself if none is.
+pub fn namespace_of(place: &Path) -> anyhow::Result<PathBuf> {
+    let mounted = mounted(place)?;
+    Ok(mounted.map_or(place.to_owned(), |mount| OsStr::from_bytes(&mount.source).into()))
+}
+
 /// Returns the place of the records of a namespace: that of its servers, if it is named by addresses.
 pub fn place_of_records(namespace: &Path) -> anyhow::Result<PathBuf> {
     match addresses(namespace)? {
@@ -434,11 +444,17 @@ pub fn mounted(place: &Path) -> anyhow::Result<Option<Mount>> {
     Ok(mounts.find(|mount| is_by_owner(mount) && is_there(mount)))
 }
 
-/// Returns whether there is still a process that answers for a mount.
+/// Returns whether there is still a process that answers for a mount. One that does not answer soon is
+/// there, and may wait for servers.
 pub fn is_answered(mount: &Mount) -> bool {
-    // Unlike others, this attribute needs no server, and the kernel does not remember it.
-    let point = Path::new(OsStr::from_bytes(&mount.point));
-    !place::ask(point, canopy_fuse::attributes::PROCESS).is_err_and(place::is_killed)
+    let (answered, answer) = channel();
+    let point = PathBuf::from(OsStr::from_bytes(&mount.point));
+    std::thread::spawn(move || {
+        // Unlike others, this attribute needs no server, and the kernel does not remember it.
+        let asked = place::ask(&point, canopy_fuse::attributes::PROCESS);
+        let _ = answered.send(!asked.is_err_and(place::is_killed));
+    });
+    answer.recv_timeout(ANSWER_PATIENCE).unwrap_or(true)
 }
 
 /// Returns whether root has mounted a namespace, or its owner: that of its directory, or who asks if

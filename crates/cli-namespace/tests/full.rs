@@ -44,13 +44,24 @@ fn a_namespace_that_does_not_fit_says_what_to_do() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("disk");
     let _disk = Disk::new(&path, "12k");
-    let create = || ns("create").arg(path.join("namespace")).output().unwrap();
-    let said = failure(&create());
-    assert!(said.contains("remove what was begun in it before you try again: "), "{said}");
-    assert!(said.contains("No space left on device"), "{said}");
-    shell(&path.join("namespace"), "rm -r *");
-    shell(&path, "mount -o remount,size=1m .");
-    success(&create());
+    for options in [&[][..], &["--servers", "2"]] {
+        shell(&path, "mount -o remount,size=12k .");
+        let create = || ns("create").args(options).arg(path.join("namespace")).output().unwrap();
+        let said = failure(&create());
+        let advice = format!("try again (rm -r -- {}/namespace): ", path.display());
+        assert!(said.contains(&advice), "{said}");
+        assert!(said.contains("No space left on device"), "{said}");
+        assert!(!said.contains("cannot hold tables"), "{said}");
+        shell(&path, "mount -o remount,size=32m .");
+        let said = failure(&create());
+        assert!(said.contains(&advice) && said.contains("is not empty"), "{said}");
+        shell(&path, "rm -r namespace");
+        success(&create());
+        // A whole namespace is not to be removed.
+        let said = failure(&create());
+        assert!(said.contains("is not empty") && !said.contains("rm -r"), "{said}");
+        shell(&path, "rm -r namespace");
+    }
 }
 
 /// A namespace that is mounted, on a disk of its own of 64 MiB.

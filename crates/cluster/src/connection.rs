@@ -13,7 +13,7 @@ use crate::certificates::{CertificateError, ClusterId, Identity};
 use crate::client::Client;
 use crate::contents::{ClusterNamespace, Memory};
 use crate::error::{Error, Result};
-use crate::membership::{MembershipError, survey};
+use crate::membership::{ClusterMap, MembershipError, living, newest_map};
 use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::remote::{Patience, Remote};
@@ -137,16 +137,19 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Fails with `NoProcess` if none ever ran, if none answers, and as storage does.
+    /// Fails with `NoProcess` if none lives, if none answers, and as storage does.
     pub fn of_storage(
         environment: &Environment,
         security: Security,
         observer: WaitObserver,
     ) -> std::result::Result<Self, ConnectionError> {
-        let addresses = in_map(environment)?;
-        if addresses.is_empty() {
+        let map = newest_map(&*environment.storage, 0).map_err(MembershipError::from)?;
+        let map = map.unwrap_or_default();
+        if living(environment, &map)?.is_empty() {
             return Err(ConnectionError::NoProcess);
         }
+        // Others run the servers of one that has just died.
+        let addresses = addresses_in(&map);
         let connection = Self::open(&addresses, security, observer)?;
         connection.check_storage(&*environment.storage)?;
         Ok(connection)
@@ -246,9 +249,12 @@ impl Connection {
 
 /// Returns the addresses of the processes in the newest map.
 fn in_map(environment: &Environment) -> std::result::Result<Vec<Address>, MembershipError> {
-    let map = survey(environment)?.map(|(map, _)| map);
-    let addresses = map.iter().flat_map(|map| map.processes.values());
-    Ok(addresses.filter_map(|one| one.address.parse::<Address>().ok()).collect())
+    let map = newest_map(&*environment.storage, 0)?;
+    Ok(map.map(|map| addresses_in(&map)).unwrap_or_default())
+}
+
+fn addresses_in(map: &ClusterMap) -> Vec<Address> {
+    map.processes.values().filter_map(|one| one.address.parse().ok()).collect()
 }
 
 /// Finds out for whom the client may speak, and returns the settings of the namespace.

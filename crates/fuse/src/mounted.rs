@@ -7,6 +7,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs that mount and unmount for users, in the order in which fuser looks for them.
+const PROGRAMS: [&str; 6] = [
+    "fusermount3",
+    "fusermount",
+    "/sbin/fusermount3",
+    "/sbin/fusermount",
+    "/bin/fusermount3",
+    "/bin/fusermount",
+];
 
 /// Properties of a file system that the kernel needs.
 #[derive(Clone, Copy)]
@@ -59,7 +70,7 @@ impl<F: Filesystem> Mounted<F> {
             return Ok(Mounted { session: session?, directory, is_by_us: true });
         }
         config.mount_options = vec![
-            MountOption::FSName(terms.name.display().to_string()),
+            MountOption::FSName(escaped(&terms.name.display().to_string())),
             MountOption::Subtype(terms.kind.trim_start_matches("fuse.").to_owned()),
             if terms.is_read_only { MountOption::RO } else { MountOption::RW },
         ];
@@ -99,6 +110,41 @@ impl Unmounter {
             None => Ok(umount2(&self.directory, MntFlags::empty())?),
         }
     }
+}
+
+/// Returns the value of an option as fusermount takes it: an unescaped comma would end it.
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for letter in value.chars() {
+        if matches!(letter, ',' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(letter);
+    }
+    escaped
+}
+
+/// Unmounts a directory by the set-user-ID program that mounted it for a user.
+///
+/// # Errors
+///
+/// Fails with the program's message, with `NotFound` if there is none, and as `check_search_path` does.
+pub fn unmount_as_user(directory: &Path) -> io::Result<()> {
+    check_search_path()?;
+    for program in PROGRAMS {
+        let ran = match Command::new(program).arg("-u").arg("--").arg(directory).output() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            ran => ran?,
+        };
+        return match ran.status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(String::from_utf8_lossy(&ran.stderr).trim().to_owned())),
+        };
+    }
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        "only root may, where neither fusermount3 nor fusermount is installed",
+    ))
 }
 
 /// Fails where `PATH` names a directory that depends on the working directory: `fusermount3` would

@@ -1,9 +1,11 @@
 //! How a namespace on several servers is named, and options of its mount.
 
-use crate::common::{failure, ns, shell, success};
-use crate::site::{Site, mount_line};
+use crate::common::{CANOPY, NOBODY, as_user, failure, has, ns, shell, success};
+use crate::site::{Process, Site, mount_line};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::chown;
+use std::time::Duration;
 
 #[test]
 fn a_namespace_is_mounted_by_its_place_or_by_addresses() {
@@ -91,4 +93,96 @@ fn wrong_names_and_options_are_reported() {
     site.start();
     let command = ns("mount").arg(&namespace).arg(&namespace).output().unwrap();
     assert!(failure(&command).contains("cannot be mounted over itself"));
+}
+
+#[test]
+fn a_user_mounts_by_several_addresses_and_unmounts() {
+    if !has("fusermount3") && !has("fusermount") {
+        return;
+    }
+    let mut site = Site::new(2, 2);
+    let url = site.url();
+    assert!(url.contains(','), "{url}");
+    for name in ["on", "cache"] {
+        fs::create_dir(site.path(name)).unwrap();
+        chown(site.path(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let on = site.adopt("on");
+    let as_nobody = |words: &[&str]| {
+        let mut command = as_user(NOBODY, CANOPY);
+        command.env("XDG_CACHE_HOME", site.path("cache")).arg("ns").args(words).arg(&on);
+        command.output().unwrap()
+    };
+    success(&as_nobody(&["mount", "--storage", "none", &url]));
+    let line = mount_line(&on).unwrap();
+    assert!(line.starts_with(&format!("{url} ")), "{line}");
+    success(&as_nobody(&["unmount"]));
+    assert!(mount_line(&on).is_none());
+}
+
+#[test]
+fn a_mount_has_no_more_threads_than_can_run() {
+    let mut site = Site::new(1, 1);
+    let url = site.url();
+    let told = site.mount_command(&url, "on", &["--threads", "100000"]).output().unwrap();
+    let told = failure(&told);
+    assert!(told.contains("--threads 100000: at most "), "{told}");
+    assert!(mount_line(&site.path("on")).is_none());
+    success(&site.mount_command(&url, "on", &["--threads", "40"]).output().unwrap());
+    // What is in use stays, with advice.
+    let on = site.path("on");
+    let file = fs::File::create(on.join("file")).unwrap();
+    let told = failure(&site.unmount("on"));
+    assert!(told.contains("fuser -vm ") && told.contains("umount -l "), "{told}");
+    drop(file);
+    success(&site.unmount("on"));
+}
+
+#[test]
+fn messages_name_what_to_give() {
+    let mut site = Site::new(1, 1);
+    let url = site.url();
+    let told = failure(&ns("create").args(["--servers", "1", &url]).output().unwrap());
+    assert!(told.contains("give the directory or bucket"), "{told}");
+    let spaced = site.path("with space");
+    let told = success(&ns("create").args(["--servers", "1"]).arg(&spaced).output().unwrap());
+    assert!(told.contains(&format!("canopy cluster start '{}' --listen", spaced.display())));
+    let lined = site.path("a\nb");
+    let told = success(&ns("create").args(["--servers", "1"]).arg(&lined).output().unwrap());
+    assert!(
+        told.contains("canopy cluster start $'") && told.contains("/a\\nb' --listen"),
+        "{told}"
+    );
+    let told = site.mount_command(&url, "on", &["--certificate", "/nosuch"]).output().unwrap();
+    let told = failure(&told);
+    assert!(told.contains("cannot use the certificate: /nosuch"), "{told}");
+    site.mount("on", &[]);
+    let namespace = site.namespace.display().to_string();
+    for place in [&site.path("on"), &site.namespace] {
+        let told = ns("snapshot").args(["restore", "one"]).arg(place).output().unwrap();
+        let told = failure(&told);
+        assert!(told.contains(&format!("{namespace} is a namespace on several servers")), "{told}");
+    }
+}
+
+#[test]
+fn commands_notice_that_all_processes_were_killed() {
+    let mut site = Site::new(2, 2);
+    let on = site.mount("on", &[]);
+    fs::write(on.join("file"), "text").unwrap();
+    success(&site.unmount("on"));
+    site.processes.drain(..).for_each(Process::kill);
+    // The last renewals are not believed for longer than a lease.
+    std::thread::sleep(Duration::from_millis(500));
+    let place = &site.namespace;
+    let told = failure(&ns("snapshot").args(["create", "one"]).arg(place).output().unwrap());
+    assert!(told.contains("no process runs the servers of "), "{told}");
+    let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());
+    assert!(told.contains("no process of this cluster runs"), "{told}");
+    let told = success(&ns("info").arg(place).output().unwrap());
+    assert!(told.contains("processes 0\n"), "{told}");
+    assert_eq!(
+        success(&ns("find").arg(place).args(["-name", "file"]).output().unwrap()),
+        "/file\n"
+    );
 }

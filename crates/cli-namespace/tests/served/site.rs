@@ -120,6 +120,13 @@ impl Site {
         command
     }
 
+    /// Returns a directory of that name, on which something mounts that is taken away in the end.
+    pub fn adopt(&mut self, on: &str) -> PathBuf {
+        let on = self.path(on);
+        self.mounts.push(on.clone());
+        on
+    }
+
     /// Mounts the namespace by addresses, and returns the directory.
     pub fn mount(&mut self, on: &str, options: &[&str]) -> PathBuf {
         let url = self.url();

@@ -40,8 +40,9 @@ pub enum Command {
     ///
     /// Prints a line for each process: its address, its servers, their partitions of directories that
     /// are spread, their entries, the time since it renewed its lease, and its state. A dash means that
-    /// the process did not answer within 2 seconds, or has not counted yet. A process that is dead
-    /// disappears once its lease ends. Exit code 1 means that no process runs some servers.
+    /// the process did not answer within 2 seconds, or has not counted yet. A process is dead
+    /// once its lease has ended, and disappears when another one takes its servers over. Exit code 1 means
+    /// that no process runs some servers.
     ///
     /// Example: canopy cluster status /gpfs/ns
     Status(Status),
@@ -250,7 +251,7 @@ pub struct Start {
     #[arg(long, value_name = "ADDRESS", required = true)]
     pub listen: Vec<String>,
     /// Have others reach this process at ADDRESS, HOST:PORT, and not at the first --listen: where that is
-    /// 0.0.0.0, or the network translates addresses
+    /// 0.0.0.0, or the network translates addresses. It has to lead here from this machine, too
     #[arg(long, value_name = "ADDRESS")]
     pub advertise: Option<String>,
     /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]

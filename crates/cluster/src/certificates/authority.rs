@@ -176,6 +176,15 @@ impl MadeCertificate {
     }
 }
 
+/// Checks that the file of a certificate can be made, before the certificate is.
+///
+/// # Errors
+///
+/// Fails as the file system does.
+pub fn check_output(file: &Path) -> Result<(), CertificateError> {
+    private_file::check(file)
+}
+
 fn is_missing(error: &CertificateError) -> bool {
     matches!(error, CertificateError::File { source, .. }
         if source.kind() == std::io::ErrorKind::NotFound)

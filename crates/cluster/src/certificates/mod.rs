@@ -26,7 +26,7 @@ mod private_file;
 mod records;
 mod trust;
 
-pub use authority::{Authority, DAYS, DAYS_DEFAULT, MadeCertificate};
+pub use authority::{Authority, DAYS, DAYS_DEFAULT, MadeCertificate, check_output};
 pub use credentials::Credentials;
 pub use error::{CertificateError, Refusal};
 pub use identity::{Certified, ClusterId, Identity, NodeName, Serial, identify};

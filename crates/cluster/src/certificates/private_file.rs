@@ -5,7 +5,7 @@ use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of the longest file that is read.
 const BYTES_MAX: u64 = 64 << 10;
@@ -50,15 +50,22 @@ pub(super) fn read(path: &Path) -> Result<String, CertificateError> {
     }
 }
 
-/// Makes a file that only the caller can use, whole or not at all. With `replaces`, it takes the place
-/// of another one.
+/// Checks that a file can be made, or replaced.
 ///
 /// # Errors
 ///
-/// Fails as the file system does; with `AlreadyExists` if there is a file, unless it is replaced.
-pub(super) fn write(path: &Path, text: &str, replaces: bool) -> Result<(), CertificateError> {
+/// Fails as `write` does.
+pub(super) fn check(path: &Path) -> Result<(), CertificateError> {
+    let (parent, temporary) = beside(path)?;
+    let made = File::options().write(true).create_new(true).mode(0o600).open(&temporary);
+    let _ = fs::remove_file(&temporary);
+    made.and_then(|_| File::open(parent)).map(drop).map_err(failed(path))
+}
+
+/// Returns the directory of a file, and the path of a temporary file in it.
+fn beside(path: &Path) -> Result<(&Path, PathBuf), CertificateError> {
     let (parent, name) = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => (parent, name),
+        (Some(parent), Some(name)) if !path.is_dir() => (parent, name),
         _ => {
             let what = "it is not the name of a file".into();
             return Err(CertificateError::Unfit { path: path.to_owned(), what });
@@ -70,7 +77,17 @@ pub(super) fn write(path: &Path, text: &str, replaces: bool) -> Result<(), Certi
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}", hex::encode(random)));
-    let temporary = parent.join(temporary);
+    Ok((parent, parent.join(temporary)))
+}
+
+/// Makes a file that only the caller can use, whole or not at all. With `replaces`, it takes the place
+/// of another one.
+///
+/// # Errors
+///
+/// Fails as the file system does; with `AlreadyExists` if there is a file, unless it is replaced.
+pub(super) fn write(path: &Path, text: &str, replaces: bool) -> Result<(), CertificateError> {
+    let (parent, temporary) = beside(path)?;
     let written = (|| {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(text.as_bytes())?;

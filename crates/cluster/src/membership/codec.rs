@@ -1,7 +1,7 @@
 //! Bytes of a cluster map, and names of its versions.
 //!
 //! ```text
-//! "CANOPYC1"   8 bytes: kind of the object and version of the format
+//! "CANOPYC2"   8 bytes: kind of the object and version of the format
 //! CRC-32       4 bytes, little-endian: of all that follows
 //! ClusterMap   postcard
 //! ```
@@ -12,7 +12,7 @@
 use super::map::{ADDRESS_BYTES_MAX, ClusterMap, PROCESSES_MAX, ProcessState, SERVERS_MAX};
 use canopy_store::{Error, Result};
 
-const MAGIC: &[u8; 8] = b"CANOPYC1";
+const MAGIC: &[u8; 8] = b"CANOPYC2";
 const HEAD: usize = 12;
 
 /// Names of all versions begin so.
@@ -94,10 +94,13 @@ fn unsound(map: &ClusterMap) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::membership::map::{Applied, ProcessId};
+    use std::time::Duration;
+
+    const LEASE: Duration = Duration::from_secs(1);
 
     fn map() -> ClusterMap {
-        let map = ClusterMap::default().joined(ProcessId(7), "10.1.0.5:7040", 3);
-        map.joined(ProcessId(9), "10.1.0.6:7040", 0).promoted(&Applied::new())
+        let map = ClusterMap::default().joined(ProcessId(7), "10.1.0.5:7040", LEASE, 3);
+        map.joined(ProcessId(9), "10.1.0.6:7040", LEASE, 0).promoted(&Applied::new())
     }
 
     #[test]

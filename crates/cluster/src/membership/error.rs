@@ -18,6 +18,18 @@ pub enum MembershipError {
         /// The process that has it.
         process: ProcessId,
     },
+    /// A living process of the cluster has a lease of another length.
+    #[error(
+        "the lease of {address}, which is running, lasts {seconds} s, and all processes need one length: \
+         start this one with --lease {seconds}, or end all others first",
+        seconds = .lease.as_secs_f64()
+    )]
+    OtherLease {
+        /// The address of that process.
+        address: String,
+        /// The length of its lease.
+        lease: Duration,
+    },
     /// An address or a number is beyond its limit.
     #[error("{0}")]
     Limit(String),
@@ -45,7 +57,7 @@ impl MembershipError {
             MembershipError::AddressTaken { .. } | MembershipError::TimedOut { .. } => {
                 ErrorKind::Busy
             }
-            MembershipError::Limit(_) => ErrorKind::Invalid,
+            MembershipError::Limit(_) | MembershipError::OtherLease { .. } => ErrorKind::Invalid,
         }
     }
 }

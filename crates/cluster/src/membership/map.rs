@@ -8,6 +8,7 @@ use canopy_partition::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 /// Most processes of a cluster.
 pub const PROCESSES_MAX: usize = 4096;
@@ -54,6 +55,15 @@ pub struct MapProcess {
     pub address: String,
     /// Its phase.
     pub state: ProcessState,
+    /// Length of its lease in milliseconds. Living processes have one length.
+    pub lease_ms: u64,
+}
+
+impl MapProcess {
+    /// Returns the length of its lease.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms)
+    }
 }
 
 /// The process of one logical server.
@@ -80,6 +90,11 @@ pub struct ClusterMap {
 
 /// Newest version of the map that each process has carried out.
 pub(crate) type Applied = BTreeMap<ProcessId, u64>;
+
+/// Returns the length of a lease as maps have it.
+fn milliseconds(lease: Duration) -> u64 {
+    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
+}
 
 impl ClusterMap {
     /// Returns the process that should run a server.
@@ -109,20 +124,39 @@ impl ClusterMap {
         self.processes.iter().find(at).map(|(id, _)| *id)
     }
 
+    /// Returns a process whose lease has another length, of those chosen.
+    pub(crate) fn with_other_lease(
+        &self,
+        lease: Duration,
+        is_chosen: impl Fn(ProcessId, &MapProcess) -> bool,
+    ) -> Option<ProcessId> {
+        let is_other = |(id, one): &(&ProcessId, &MapProcess)| {
+            one.lease_ms != milliseconds(lease) && is_chosen(**id, one)
+        };
+        self.processes.iter().find(is_other).map(|(id, _)| *id)
+    }
+
     /// Returns the next version, with one more process that is joining, and at least so many servers.
-    pub(crate) fn joined(&self, process: ProcessId, address: &str, servers: usize) -> Self {
+    pub(crate) fn joined(
+        &self,
+        process: ProcessId,
+        address: &str,
+        lease: Duration,
+        servers: usize,
+    ) -> Self {
         let mut next = self.next();
-        let state = ProcessState::Joining;
-        next.processes.insert(process, MapProcess { address: address.to_owned(), state });
+        let (state, lease_ms) = (ProcessState::Joining, milliseconds(lease));
+        next.processes.insert(process, MapProcess { address: address.to_owned(), state, lease_ms });
         next.servers.resize(servers.max(self.servers.len()), Assignment::default());
         next
     }
 
     /// Returns the next version, in which `process` takes the place of another one, which has ended.
     /// No other server moves.
-    pub(crate) fn replaced(&self, ended: ProcessId, process: ProcessId) -> Self {
+    pub(crate) fn replaced(&self, ended: ProcessId, process: ProcessId, lease: Duration) -> Self {
         let mut next = self.next();
         let Some(mut place) = next.processes.remove(&ended) else { return next };
+        place.lease_ms = milliseconds(lease);
         // The drain was that of the process before.
         if place.state == ProcessState::Draining {
             place.state = ProcessState::Joining;

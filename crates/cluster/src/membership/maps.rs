@@ -80,12 +80,15 @@ mod tests {
     use super::*;
     use crate::membership::map::{Applied, ProcessId};
     use canopy_store::storage::MemoryStorage;
+    use std::time::Duration;
+
+    const LEASE: Duration = Duration::from_secs(1);
 
     #[test]
     fn the_newest_map_is_found_whatever_was_removed() {
         let storage = MemoryStorage::default();
         assert!(newest_map(&storage, 0).unwrap().is_none());
-        let mut map = ClusterMap::default().joined(ProcessId(1), "one", 4);
+        let mut map = ClusterMap::default().joined(ProcessId(1), "one", LEASE, 4);
         for version in 1..=300 {
             assert_eq!(map.version, version);
             assert_eq!(commit(&storage, &map).unwrap(), Created::Now);
@@ -103,7 +106,7 @@ mod tests {
     #[test]
     fn a_version_that_is_created_again_counts_for_nobody() {
         let storage = MemoryStorage::default();
-        let mut map = ClusterMap::default().joined(ProcessId(1), "one", 4);
+        let mut map = ClusterMap::default().joined(ProcessId(1), "one", LEASE, 4);
         let mut late = None;
         for version in 1..=100 {
             if version == 53 {
@@ -113,7 +116,7 @@ mod tests {
             remove_old(&storage, version).unwrap();
             map = map.promoted(&Applied::new());
         }
-        let late = late.unwrap().joined(ProcessId(2), "another", 0);
+        let late = late.unwrap().joined(ProcessId(2), "another", LEASE, 0);
         let late = ClusterMap { version: 53, ..late };
         assert_eq!(commit(&storage, &late).unwrap(), Created::Now, "it had been removed");
         for known in [0, 52, 53, 99, 100] {
@@ -126,8 +129,8 @@ mod tests {
     #[test]
     fn a_damaged_newest_map_is_an_error() {
         let storage = MemoryStorage::default();
-        commit(&storage, &ClusterMap::default().joined(ProcessId(1), "one", 4)).unwrap();
-        storage.create(&name_of(2), b"CANOPYC1".to_vec().into()).unwrap();
+        commit(&storage, &ClusterMap::default().joined(ProcessId(1), "one", LEASE, 4)).unwrap();
+        storage.create(&name_of(2), b"CANOPYC2".to_vec().into()).unwrap();
         let error = newest_map(&storage, 0).unwrap_err().to_string();
         assert_eq!(error, "cluster/map/00000000000000000002: too short for a cluster map");
         // Once it is removed by hand, the version before counts.

@@ -2,7 +2,7 @@
 //! outside, as times since any fixed moment by a clock that never goes back.
 
 use super::leases::{KEPT, Observations, Renewal, Timing};
-use super::map::{ClusterMap, ProcessId, ProcessState};
+use super::map::{ClusterMap, MapProcess, ProcessId, ProcessState};
 use super::rules::{Departure, Situation, is_released};
 use canopy_partition::ServerId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,8 @@ pub(super) enum End {
     Left,
     /// A living process has its address.
     AddressTaken(ProcessId),
+    /// The lease of a living process has another length.
+    OtherLease(ProcessId),
 }
 
 /// Findings of one look at storage.
@@ -356,8 +358,11 @@ impl Member {
         let other = self.map.at_address(&self.address, self.me);
         // Two renewals were made since this process looks on: the other one lives.
         let lives = |one: &ProcessId| self.observations.of(*one).is_some_and(|one| one.news >= 2);
+        let with_other_lease = self.map.with_other_lease(self.timing.lease, |one, _| lives(&one));
         if let Some(other) = other.filter(lives) {
             self.end = Some(End::AddressTaken(other));
+        } else if let Some(other) = with_other_lease {
+            self.end = Some(End::OtherLease(other));
         } else if self.departure == Departure::Leave && self.is_idle() {
             self.end = Some(End::Left);
         }
@@ -461,8 +466,18 @@ impl Member {
         }
     }
 
+    /// Returns whether a process of the map may live whose lease has another length.
+    fn awaits_other_lease(&self) -> bool {
+        let own = self.timing.lease;
+        let may_live = |process, one: &MapProcess| {
+            let timing = Timing { lease: own.max(one.lease()) };
+            !self.observations.has_ended(timing, process)
+        };
+        self.map.with_other_lease(own, may_live).is_some()
+    }
+
     fn proposal(&self, now: Duration) -> Option<ClusterMap> {
-        if !self.is_inside() && now < self.rejoin {
+        if !self.is_inside() && (now < self.rejoin || self.awaits_other_lease()) {
             return None;
         }
         let processes = self.map.processes.keys().copied();
@@ -471,6 +486,7 @@ impl Member {
             map: &self.map,
             me: self.me,
             address: &self.address,
+            lease: self.timing.lease,
             servers: self.servers,
             ended: &ended.collect(),
             applied: &self.observations.applied(),

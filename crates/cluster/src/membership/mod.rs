@@ -46,7 +46,7 @@ pub use map::{
     SERVERS_MAX,
 };
 pub use maps::newest_map;
-pub use outside::{add_servers, drain, is_stopped, survey};
+pub use outside::{add_servers, drain, is_stopped, living, survey};
 
 use self::leases::Timing;
 use self::member::{End, Member};
@@ -81,8 +81,8 @@ pub trait Hosting: Send + Sync {
 pub struct MembershipSettings {
     /// Number of logical servers of the cluster.
     pub servers: u32,
-    /// Length of a lease: 1 s suits a directory, 3 s a bucket. All processes should use one length. A
-    /// process renews three times, and looks at storage five times, in this time.
+    /// Length of a lease: 1 s suits a directory, 3 s a bucket. All processes use one length. A process
+    /// renews three times, and looks at storage five times, in this time.
     pub lease: Duration,
 }
 
@@ -131,8 +131,8 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `AddressTaken` if a living process has the address, with `Limit` or `TimedOut`, and
-    /// as storage does.
+    /// Fails with `AddressTaken` if a living process has the address, with `OtherLease` if a living
+    /// process has a lease of another length, with `Limit` or `TimedOut`, and as storage does.
     pub fn join(
         environment: &Environment,
         address: &str,
@@ -146,9 +146,13 @@ impl Membership {
         let shared = Arc::new(Shared::new(environment, timing, member, hosting));
         // Errors of storage that do not go away are found before there are threads.
         shared.look()?;
+        let map = shared.with(|member, _| member.map().clone());
+        outside::check_lease(environment, &map, settings.lease)?;
         let threads = worker::start(&shared);
         let membership = Membership { shared, address: address.into(), threads };
-        let limit = JOIN_LIMIT_MIN.max(settings.lease * JOIN_LEASES);
+        // Dead processes with another lease are waited for.
+        let longest = map.processes.values().map(|one| one.lease()).max().unwrap_or_default();
+        let limit = JOIN_LIMIT_MIN.max(settings.lease * JOIN_LEASES).max(longest * 2);
         membership.wait("join the cluster", limit, |member| member.is_inside())?;
         Ok(membership)
     }
@@ -268,6 +272,13 @@ impl Membership {
             End::AddressTaken(process) => {
                 let address = self.address.clone();
                 Some(MembershipError::AddressTaken { address, process })
+            }
+            End::OtherLease(process) => {
+                let one = member.map().processes.get(&process)?;
+                Some(MembershipError::OtherLease {
+                    address: one.address.clone(),
+                    lease: one.lease(),
+                })
             }
         }
     }

@@ -1,25 +1,22 @@
 //! Reading and changing the map without being a member: for commands.
 
-use super::leases::{PREFIX, Renewal};
+use super::leases::{PREFIX, Renewal, Timing};
 use super::map::{Applied, ClusterMap, MapProcess, ProcessId, ProcessState};
 use super::maps::{commit, newest_map};
 use super::{MembershipError, ProcessStatus, SERVERS_MAX};
 use canopy_store::Environment;
 use canopy_store::storage::Storage;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Changes that others precede so many times are given up.
 const ATTEMPTS: u32 = 100;
 
-/// The longest lease that a process may have.
-const LEASE_MAX: Duration = Duration::from_secs(60);
+/// Looks in the length of a lease at processes that may have ended.
+const LOOKS: u32 = 10;
 
-/// A process that has not renewed for the time of so many renewals, two leases, has ended.
-const QUIET_RENEWALS: u32 = 6;
-
-/// A process that has renewed within this time may live, however short its lease.
-const QUIET_MIN: Duration = Duration::from_secs(2);
+/// Shortest pause between two of these looks.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Pause after an attempt that failed.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -35,11 +32,7 @@ pub fn survey(
 ) -> Result<Option<(ClusterMap, Vec<ProcessStatus>)>, MembershipError> {
     let storage = &*environment.storage;
     let Some(map) = newest_map(storage, 0)? else { return Ok(None) };
-    let mut newest = BTreeMap::<ProcessId, Renewal>::new();
-    for renewal in storage.list(PREFIX, "")?.iter().filter_map(|one| Renewal::parse(&one.name)) {
-        let known = newest.entry(renewal.process).or_insert(renewal);
-        *known = (*known).max(renewal);
-    }
+    let newest = newest_renewals(storage)?;
     let now_ms = environment.clock.now_ms();
     let status = |(process, one): (&ProcessId, &MapProcess)| ProcessStatus {
         process: *process,
@@ -53,37 +46,94 @@ pub fn survey(
     Ok(Some((map, statuses)))
 }
 
-/// Returns whether no process of a cluster lives, as far as that can be known from outside: a process
-/// renews its lease in time, and its last renewals show in which. By the clocks of this machine and
-/// of the processes' machines.
+/// Returns whether no process of a cluster lives ([`living`]).
 ///
 /// # Errors
 ///
 /// Fails as storage does.
 pub fn is_stopped(environment: &Environment) -> Result<bool, MembershipError> {
-    let storage = &*environment.storage;
-    let Some(map) = newest_map(storage, 0)? else { return Ok(true) };
-    let mut renewals = BTreeMap::<ProcessId, Vec<Renewal>>::new();
-    for renewal in storage.list(PREFIX, "")?.iter().filter_map(|one| Renewal::parse(&one.name)) {
-        renewals.entry(renewal.process).or_default().push(renewal);
-    }
-    let now_ms = environment.clock.now_ms();
-    let lives = |process: &ProcessId| {
-        let all = renewals.get(process).into_iter().flatten();
-        let mut ages = Vec::from_iter(all.filter_map(|one| age(storage, *one, now_ms)));
-        ages.sort_unstable();
-        let between = ages.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
-        let longest = between.map_or(LEASE_MAX, |between| between * QUIET_RENEWALS);
-        ages.first().is_some_and(|age| *age < longest.clamp(QUIET_MIN, 2 * LEASE_MAX))
-    };
-    Ok(!map.processes.keys().any(lives))
+    let Some(map) = newest_map(&*environment.storage, 0)? else { return Ok(true) };
+    Ok(living(environment, &map)?.is_empty())
 }
 
-/// Returns the age of a renewal, which may be removed meanwhile.
-fn age(storage: &dyn Storage, renewal: Renewal, now_ms: u64) -> Option<Duration> {
+/// Returns the processes of a map that live. A process whose last renewal is younger than its lease, by
+/// the clocks of this machine and of its own, is taken to live. All others are watched until they renew,
+/// or their leases have ended: so a clock that is wrong costs that time and no more.
+///
+/// # Errors
+///
+/// Fails as storage does.
+pub fn living(
+    environment: &Environment,
+    map: &ClusterMap,
+) -> Result<BTreeSet<ProcessId>, MembershipError> {
+    let storage = &*environment.storage;
+    let first = newest_renewals(storage)?;
+    let now_ms = environment.clock.now_ms();
+    let is_young = |(process, one): &(&ProcessId, &MapProcess)| {
+        let renewed_ms = first.get(process).and_then(|renewal| time_ms(storage, *renewal));
+        renewed_ms.is_some_and(|at| now_ms.checked_sub(at).is_some_and(|age| age < one.lease_ms))
+    };
+    let young = map.processes.iter().filter(is_young);
+    let mut living = BTreeSet::from_iter(young.map(|(process, _)| *process));
+    let mut watched = Vec::from_iter(map.processes.iter());
+    watched.retain(|(process, _)| !living.contains(process));
+    let begun = Instant::now();
+    while let Some(pause) = watched.iter().map(|(_, one)| one.lease() / LOOKS).min() {
+        environment.clock.sleep(pause.max(PAUSE_MIN));
+        let looked = begun.elapsed();
+        let newest = newest_renewals(storage)?;
+        let number = |of: &BTreeMap<ProcessId, Renewal>, process: &ProcessId| {
+            of.get(process).map(|renewal| renewal.number)
+        };
+        let renewed = |process: &ProcessId| number(&newest, process) > number(&first, process);
+        living.extend(watched.iter().map(|(process, _)| **process).filter(renewed));
+        watched.retain(|(process, one)| {
+            let timing = Timing { lease: one.lease() };
+            !living.contains(process) && looked < timing.ended_after()
+        });
+    }
+    Ok(living)
+}
+
+/// Fails if a living process of the map has a lease of another length.
+pub(super) fn check_lease(
+    environment: &Environment,
+    map: &ClusterMap,
+    lease: Duration,
+) -> Result<(), MembershipError> {
+    if map.with_other_lease(lease, |_, _| true).is_none() {
+        return Ok(());
+    }
+    let living = living(environment, map)?;
+    let other = map.with_other_lease(lease, |process, _| living.contains(&process));
+    match other.and_then(|process| map.processes.get(&process)) {
+        None => Ok(()),
+        Some(one) => {
+            Err(MembershipError::OtherLease { address: one.address.clone(), lease: one.lease() })
+        }
+    }
+}
+
+/// Returns the newest renewal of each process.
+fn newest_renewals(storage: &dyn Storage) -> canopy_store::Result<BTreeMap<ProcessId, Renewal>> {
+    let mut newest = BTreeMap::<ProcessId, Renewal>::new();
+    for renewal in storage.list(PREFIX, "")?.iter().filter_map(|one| Renewal::parse(&one.name)) {
+        let known = newest.entry(renewal.process).or_insert(renewal);
+        *known = (*known).max(renewal);
+    }
+    Ok(newest)
+}
+
+/// Returns the time of day of a renewal, which may be removed meanwhile.
+fn time_ms(storage: &dyn Storage, renewal: Renewal) -> Option<u64> {
     let text = storage.read_range(&renewal.name(), 0..storage.size(&renewal.name()).ok()?.min(20));
-    let time_ms = std::str::from_utf8(&text.ok()?).ok()?.parse().ok()?;
-    Some(Duration::from_millis(now_ms.saturating_sub(time_ms)))
+    std::str::from_utf8(&text.ok()?).ok()?.parse().ok()
+}
+
+/// Returns the age of a renewal.
+fn age(storage: &dyn Storage, renewal: Renewal, now_ms: u64) -> Option<Duration> {
+    Some(Duration::from_millis(now_ms.saturating_sub(time_ms(storage, renewal)?)))
 }
 
 /// Has the processes that `chosen` returns true for give their servers to others. They stay in the map

@@ -16,9 +16,15 @@
 //!
 //! Two more rules concern time. A process whose own lease may have ended removes nobody, so one that is
 //! cut off does not take over. A process that is not in the map removes only the one at its address.
+//!
+//! Leases of living processes have one length, which the map records: observers measure by their own, and
+//! would remove a living process with a longer one again and again. A process whose length differs from
+//! that of one in the map does not join before that one's lease ended, by the longer of both. It ends with
+//! an error once it sees that one renew.
 
 use super::map::{Applied, Assignment, ClusterMap, ProcessId, ProcessState};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// A process' knowledge when it considers a change of the map.
 pub(super) struct Situation<'a> {
@@ -28,6 +34,8 @@ pub(super) struct Situation<'a> {
     pub(super) me: ProcessId,
     /// Address of the process.
     pub(super) address: &'a str,
+    /// Length of the process' lease.
+    pub(super) lease: Duration,
     /// Number of logical servers that the process knows of.
     pub(super) servers: usize,
     /// Processes whose leases it saw end.
@@ -73,8 +81,10 @@ impl Situation<'_> {
             return None;
         }
         match self.map.at_address(self.address, self.me) {
-            None => Some(self.map.joined(self.me, self.address, self.servers)),
-            Some(other) if self.ended.contains(&other) => Some(self.map.replaced(other, self.me)),
+            None => Some(self.map.joined(self.me, self.address, self.lease, self.servers)),
+            Some(other) if self.ended.contains(&other) => {
+                Some(self.map.replaced(other, self.me, self.lease))
+            }
             Some(_) => None,
         }
     }

@@ -7,10 +7,12 @@ mod stage;
 
 use canopy_cluster::membership::{
     Hosting, Membership, MembershipError, MembershipSettings, ProcessState, add_servers, drain,
-    newest_map, survey,
+    is_stopped, living, newest_map, survey,
 };
+use canopy_store::Clock;
 use canopy_store::storage::{MemoryStorage, SharedDirectory, Storage};
 use stage::{Cluster, Pace};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +120,68 @@ fn an_address_belongs_to_one_living_process() {
     cluster.start("a");
     cluster.wait_for_rest();
     cluster.check_writes();
+}
+
+#[test]
+fn a_process_joins_only_with_the_lease_of_those_that_live() {
+    let mut cluster = in_memory(2, 200);
+    cluster.start("a");
+    cluster.wait_for_rest();
+    let before = cluster.map();
+    for lease_ms in [100, 1000] {
+        cluster.set_lease(Duration::from_millis(lease_ms));
+        match cluster.try_start("b") {
+            Err(MembershipError::OtherLease { address, lease }) => {
+                assert_eq!((address.as_str(), lease), ("a", Duration::from_millis(200)));
+            }
+            other => panic!("{:?}", other.map(drop)),
+        }
+    }
+    assert_eq!(cluster.map(), before);
+    cluster.kill("a");
+    let environment = cluster.environment();
+    cluster.wait_until("a is dead", |_| is_stopped(&environment).unwrap());
+    cluster.start("b");
+    cluster.wait_for_rest();
+    assert_eq!(cluster.addresses(), ["b"]);
+    cluster.check_writes();
+}
+
+#[test]
+fn processes_that_renew_live_whatever_clocks_say() {
+    let mut cluster = in_memory(2, 1000);
+    cluster.start("a");
+    cluster.start("b");
+    cluster.wait_for_rest();
+    cluster.kill("b");
+    cluster.wait_for_rest();
+    let a = BTreeSet::from([cluster.process("a")]);
+    // This clock is an hour late, or early.
+    for shift_ms in [-3_600_000, 0, 3_600_000] {
+        let mut environment = cluster.environment();
+        environment.clock = Arc::new(Shifted(environment.clock, shift_ms));
+        let map = cluster.map().unwrap();
+        assert_eq!(living(&environment, &map).unwrap(), a, "{shift_ms}");
+    }
+    cluster.kill("a");
+    for shift_ms in [-3_600_000, 3_600_000] {
+        let mut environment = cluster.environment();
+        environment.clock = Arc::new(Shifted(environment.clock, shift_ms));
+        assert!(is_stopped(&environment).unwrap(), "{shift_ms}");
+    }
+}
+
+/// A clock that differs by so many milliseconds.
+struct Shifted(Arc<dyn Clock>, i64);
+
+impl Clock for Shifted {
+    fn now_ms(&self) -> u64 {
+        self.0.now_ms().saturating_add_signed(self.1)
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
 }
 
 #[test]

@@ -263,6 +263,11 @@ impl Cluster {
         newest_map(&*self.storage, 0).unwrap()
     }
 
+    /// Has processes that start from now on have leases of this length.
+    pub fn set_lease(&mut self, lease: Duration) {
+        self.settings.lease = lease;
+    }
+
     pub fn lease_ms(&self) -> u64 {
         self.settings.lease.as_millis() as u64
     }

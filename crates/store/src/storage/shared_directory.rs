@@ -33,6 +33,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::names::segment_of;
 use bytes::Bytes;
+use canopy_model::ErrorKind;
 use parking_lot::Mutex;
 use rustix::fs::{
     Advice, AtFlags, FileType, Mode, OFlags, fadvise, fstat, openat, statat, unlinkat,
@@ -104,6 +105,10 @@ impl SharedDirectory {
         let storage = Arc::new(Self::at(&root)?);
         storage.may_write.get_or_init(|| ());
         let unfit = |error: Error| match error {
+            // Another time, or for another user, it may be fit.
+            Error::Storage { source, .. } if ErrorKind::of_io(&source) == ErrorKind::Exhausted => {
+                failed(source)
+            }
             Error::Storage { source, .. } => {
                 SharedDirectoryError::Refused { root: root.clone(), source }.into()
             }

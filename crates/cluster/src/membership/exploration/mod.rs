@@ -13,6 +13,7 @@ mod world;
 
 use super::map::{Applied, ClusterMap, ProcessId};
 use explore::{Model, explore};
+use std::time::Duration;
 use world::*;
 
 struct Membership {
@@ -48,13 +49,16 @@ fn explored(first: World, without: Option<Rule>) -> Option<&'static str> {
     Some(property)
 }
 
+/// Length of all leases.
+const LEASE: Duration = Duration::from_secs(1);
+
 const ADDRESSES: [&str; 3] = ["one", "two", "three"];
 
 /// The first processes are in the map and run the servers; the others have yet to join.
 fn world(inside: u64, outside: u64, servers: usize, budget: Budget) -> World {
     let mut map = ClusterMap::default();
     for id in 1..=inside {
-        map = map.joined(ProcessId(id), ADDRESSES[id as usize - 1], servers);
+        map = map.joined(ProcessId(id), ADDRESSES[id as usize - 1], LEASE, servers);
     }
     let mut maps = Vec::new();
     if inside > 0 {
@@ -106,7 +110,7 @@ fn restarted(inside: u64) -> World {
 fn recreated() -> World {
     let budget = Budget { changes: 3, wrong: 1, failures: 1, departures: 1, ..Budget::default() };
     let mut world = in_steps(world(1, 1, 1, budget));
-    let map = world.first[0].joined(ProcessId(2), ADDRESSES[1], 1);
+    let map = world.first[0].joined(ProcessId(2), ADDRESSES[1], LEASE, 1);
     world.processes[1].was_in = true;
     world.processes.iter_mut().for_each(|process| process.known = map.clone());
     world.first.push(map.clone());

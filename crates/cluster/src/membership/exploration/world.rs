@@ -466,6 +466,7 @@ impl Process {
             map: &self.known,
             me: self.me,
             address: self.address,
+            lease: super::LEASE,
             servers: self.runs.len(),
             ended: if takes_out { ended } else { &none },
             applied,

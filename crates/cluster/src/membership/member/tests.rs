@@ -237,3 +237,37 @@ fn a_server_that_fails_to_start_is_tried_again_with_growing_pauses() {
     let pauses = Vec::from_iter(tries.windows(2).map(|pair| pair[1] - pair[0]));
     assert!(pauses.len() >= 3 && pauses.is_sorted() && pauses.iter().all(|one| *one <= 11));
 }
+
+#[test]
+fn a_process_with_another_lease_stays_out_while_others_live() {
+    for lease in [seconds(2), seconds(50)] {
+        let (mut stage, mut one, mut other) = Stage::pair();
+        let before = stage.maps.len();
+        let mut third = Member::new(ProcessId(3), "third", 4, Timing { lease }, stage.now);
+        stage.tick(&mut [&mut one, &mut other, &mut third]);
+        assert_eq!(third.end(), None);
+        stage.tick(&mut [&mut one, &mut other, &mut third]);
+        stage.tick(&mut [&mut one, &mut other, &mut third]);
+        assert!(matches!(third.end(), Some(End::OtherLease(_))), "{lease:?}");
+        assert_eq!(stage.maps.len(), before);
+    }
+}
+
+#[test]
+fn a_process_with_another_lease_joins_once_the_longer_one_has_ended() {
+    for lease in [seconds(2), seconds(50)] {
+        let (mut stage, _, _) = Stage::pair();
+        let before = stage.maps.len();
+        let mut third = Member::new(ProcessId(3), "third", 4, Timing { lease }, stage.now);
+        let longer = Timing { lease: lease.max(LEASE) }.ended_after().as_secs();
+        for _ in 0..longer {
+            stage.tick(&mut [&mut third]);
+        }
+        assert_eq!(stage.maps.len(), before, "{lease:?}");
+        for _ in 0..20 {
+            stage.tick(&mut [&mut third]);
+        }
+        assert!(third.is_carried_out() && third.map().processes.len() == 1, "{lease:?}");
+        assert_eq!(third.map().processes[&third.me()].lease(), lease);
+    }
+}
