@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// Contents that machines share are objects of this size, unless somebody says otherwise.
 const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
 
-/// Names in a directory that machines share.
-const PARTS: [&str; 4] = ["machines", "objects", "shared", "temporary"];
+/// Names in the directory of a namespace, beside tables.
+const PARTS: [&str; 5] = ["machines", "objects", "probe", "shared", "temporary"];
 
 /// Contents in records are this long at most: each is in memory as a whole.
 const INLINE_BYTES_MAX: usize = 64 << 10;

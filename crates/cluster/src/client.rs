@@ -345,6 +345,7 @@ impl Client {
             // have the directory.
             let is_same = known.find(home, hash) == (partition, server);
             drop(maps);
+            self.directories.forget_moved(directory);
             if is_same && refusals.insert(server, changes) == Some(changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
             }

@@ -157,6 +157,12 @@ impl Known {
 }
 
 impl Directories {
+    /// Has all servers be asked again for a directory whose names have moved between them: answers of
+    /// different moments would count a directory in it twice, or not at all.
+    pub(crate) fn forget_moved(&self, id: FileId) {
+        self.0.lock().forget(id);
+    }
+
     fn is_used(&self) -> bool {
         !self.0.lock().longest.is_zero()
     }

@@ -260,7 +260,8 @@ fn opposite_renames_end() {
 #[test]
 fn names_move_while_their_directories_split() {
     let net = Net::new(3, SplitPolicy { entries_max: 16, ..POLICY });
-    let client = net.client();
+    // A server that may get a name asks to be asked again.
+    let client = net.client().with_patience(Duration::from_secs(60));
     let (directories, mut files) = prepare(&net);
     thread::scope(|scope| {
         scope.spawn(|| shuffle(&net, &directories, 150, 77));

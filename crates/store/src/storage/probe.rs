@@ -99,7 +99,14 @@ fn creates_once(environment: &Environment, names: &[String]) -> Result<bool> {
         let winners = created.iter().zip(&contents);
         let winners = winners.filter(|(created, _)| matches!(created, Ok(Created::Now)));
         let winners = Vec::from_iter(winners.map(|(_, bytes)| bytes));
-        let found = storage.read(name)?;
+        let found = match storage.read(name) {
+            // A disk that is full keeps all of them from it.
+            Err(error) if error.is_not_found() => {
+                let failed = created.into_iter().find_map(|created| created.err());
+                return failed.map_or(Ok(false), Err);
+            }
+            found => found?,
+        };
         // One that failed may have succeeded.
         let is_right = match winners[..] {
             [] => created.iter().any(|created| created.is_err()),
