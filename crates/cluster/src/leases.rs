@@ -163,6 +163,10 @@ impl Drop for Recalled<'_> {
                 self.server.leases.release(*id, session);
                 continue;
             }
+            // A thread that panics asks nobody.
+            if std::thread::panicking() {
+                continue;
+            }
             let end = Request::OfServer(ServerRequest::EndRecall(*id, session));
             // If this fails, it ends by itself.
             let _ = self.peers.ask_briefly(*home, Sender::SERVER, &end);
