@@ -69,13 +69,13 @@ fn optional<'a>(string: *const c_char) -> Result<Option<&'a str>, Failure> {
     text.map(Some).map_err(|_| Failure::new(libc::EINVAL, "a name is not UTF-8".into()))
 }
 
-/// Returns what a pointer leads to.
+/// Returns the value behind a pointer.
 fn reference<'a, T>(pointer: *const T) -> Result<&'a T, Failure> {
     // SAFETY: the header requires null, or a pointer from the library that was not freed.
     unsafe { pointer.as_ref() }.ok_or_else(Failure::of_null)
 }
 
-/// Gives C what a pointer leads to from then on.
+/// Gives C a pointer to a new value.
 fn give<T>(to: *mut *mut T, made: impl FnOnce() -> Result<T, Failure>) -> Result<(), Failure> {
     if to.is_null() {
         return Err(Failure::of_null());

@@ -23,7 +23,7 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// How often to look for memtables to flush.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often to look for segments of logs that are not needed any more.
+/// Pause between two looks for segments of logs that are not needed any more.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often to look for runs to compact.

@@ -1,4 +1,4 @@
-//! Counting the entries of a tree beside its import, which tells how much is left.
+//! Counting the entries of a tree beside its import, for the time that is left.
 
 use super::look;
 use rustix::fd::OwnedFd;

@@ -98,7 +98,7 @@ fn queries_of_snapshots_find_what_was() {
     trial.site.processes.remove(1).kill();
     let past = trial.site.mount("past", &["--snapshot", "then", "-o", "allow_other"]);
     for (query, base, uid, files) in expected {
-        // What is closed now is closed in the past.
+        // A directory that is closed now is closed in the past.
         let is_shown = |file: &String| {
             uid == 0 || !(file.starts_with("a/big/") || base == "a" && file.starts_with("big/"))
         };

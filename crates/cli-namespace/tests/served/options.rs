@@ -139,7 +139,7 @@ fn a_mount_has_no_more_threads_than_can_run() {
     assert!(told.contains("--threads 100000: at most "), "{told}");
     assert!(mount_line(&site.path("on")).is_none());
     success(&site.mount_command(&url, "on", &["--threads", "40"]).output().unwrap());
-    // What is in use stays, with advice.
+    // A mount in use stays, with advice.
     let on = site.path("on");
     let file = fs::File::create(on.join("file")).unwrap();
     let told = failure(&site.unmount("on"));

@@ -50,7 +50,7 @@ fn limits_hold_on_all_mounts() {
     let place = site.namespace.to_str().unwrap().to_owned();
     success(&quota(&place, &["--user", "1000", "--remove"]));
     success(&as_ada(&one, "touch more"));
-    // What finds no room when it is written is reported when the file is closed, at the latest.
+    // A write without room is reported when the file is closed, at the latest.
     success(&quota(&place, &["--user", "1000", "--bytes", "1M"]));
     fs::write(one.join("large"), b"").unwrap();
     std::os::unix::fs::chown(one.join("large"), Some(ADA), Some(ADA)).unwrap();

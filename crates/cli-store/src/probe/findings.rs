@@ -29,7 +29,7 @@ pub struct Findings {
     file_system: String,
     /// New objects, looked for by name.
     pub names: Lateness,
-    /// What the other machine added to a file that it had begun.
+    /// Bytes that the other machine added to a file that it had begun.
     pub growth: Lateness,
     pub listings: Lateness,
     pub removals: Lateness,

@@ -216,7 +216,7 @@ fn operations_are_futures() {
         several.execute_for(caller, &Operation::Read(Moment::Now, lookup)).unwrap()
     });
     let lookups = Vec::from_iter(lookups);
-    // What was begun ends.
+    // Operations that were begun end.
     drop(several);
     for (at, outcome) in run_all(lookups).into_iter().enumerate() {
         match outcome {

@@ -180,7 +180,7 @@ impl Tablet {
         CheckedTable { snapshot, held, counts: self.counts_usage() }
     }
 
-    /// Returns what the records of a table say, from a place on, or from the first record.
+    /// Returns facts from the records of a table, from a place on, or from the first record.
     ///
     /// # Errors
     ///

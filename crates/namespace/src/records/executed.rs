@@ -106,7 +106,7 @@ struct Latest {
 /// The slots of a session.
 #[derive(Default)]
 struct Slots {
-    /// Of each the latest number, and the count of changes when it was noted.
+    /// The latest number of each slot, and the count of changes when it was noted.
     latest: Vec<(u64, u64)>,
     /// The largest of these counts.
     count_max: u64,

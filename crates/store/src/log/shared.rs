@@ -18,8 +18,8 @@
 //! - A segment whose successor is another segment is complete: its writer had synced all of it
 //!   before. It is read after the successor was found.
 //!
-//! What is asked of storage is what `create` needs (one winner, and a missing name is missing), and that
-//! a synced byte is read by every later read of another machine. `canopy store probe` tries both.
+//! Storage must promise what `create` needs (one winner, and a missing name is missing), and that a
+//! synced byte is read by every later read of another machine. `canopy store probe` tries both.
 
 use super::{
     END, FENCE, Group, HEAD, LogWriter, RETRIES, SHARED, Segment, create_or_confirm, head,
@@ -174,7 +174,7 @@ pub(super) fn counted(
     }
     let length = match Segment::parse(&name, &bytes, epoch) {
         Ok(segment) => HEAD + segment.map_or(0, |segment| segment.length()),
-        // What is left of a damaged one is salvaged from it, and nothing is ended.
+        // The rest of a damaged one is salvaged from it, and nothing is ended.
         Err(Error::Corrupt { .. }) if salvages => return Ok((name, bytes)),
         Err(error) => return Err(error),
     };
