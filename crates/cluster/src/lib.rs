@@ -24,7 +24,7 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
-//! | finding the server of a name or a file | `client`, `layout`; pauses: `tries` |
+//! | finding the server of a name or a file | `client`, `client/by_id`, `layout`; pauses: `tries` |
 //! | operations as futures | `futures` |
 //! | queries | `searching` |
 //! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
