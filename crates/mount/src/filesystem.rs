@@ -381,11 +381,11 @@ impl fuser::Filesystem for Filesystem {
         &self,
         request: &Request,
         id: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.publish_file(request, self.node(id), owner, reply);
+        self.publish_file(request, self.node(id), handle, owner, reply);
     }
 
     fn release(
