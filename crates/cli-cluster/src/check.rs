@@ -27,7 +27,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let note = |progress| shown.note(progress);
     let storage = &*place.storage;
     if let Some(name) = &arguments.snapshot {
-        let tables = tables_of(&peers, &environment, name)?;
+        let Some(tables) = tables_of(&peers, &environment, name)? else {
+            bail!("{} has no snapshot {name}", arguments.namespace.display());
+        };
         let faults = with_progress(&show, || {
             check_snapshot(&environment, &system_clock(), &tables, arguments.data, &note)
         });
@@ -61,17 +63,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(if repaired.done.is_empty() { Outcome::Complete } else { Outcome::Partial })
 }
 
-/// Returns the checkpoints of a snapshot.
+/// Returns the checkpoints of a snapshot; none if there is no such one.
 fn tables_of(
     peers: &Arc<dyn Peers>,
     environment: &Environment,
     name: &str,
-) -> anyhow::Result<SnapshotTables> {
+) -> anyhow::Result<Option<SnapshotTables>> {
     let client = Client::new(peers.clone(), SessionId(environment.random.next_u64()));
     let (all, _) = client.snapshots()?;
     let found = all.iter().find(|one| one.name.as_deref() == Some(name));
-    let Some(found) = found else { bail!("there is no snapshot {name}") };
-    Ok(client.snapshot_tables(found.number)?)
+    Ok(found.map(|found| client.snapshot_tables(found.number)).transpose()?)
 }
 
 /// The progress of a check, for a terminal.
