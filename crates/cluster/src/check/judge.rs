@@ -61,6 +61,7 @@ struct File<'a> {
     chunks: BTreeMap<ServerId, (u64, u64)>,
     objects: BTreeMap<(u64, ObjectId), (ServerId, u32)>,
     stored: BTreeMap<(u64, ObjectId), (u64, bool)>,
+    unsound: BTreeMap<(u64, ObjectId), (bool, &'a str)>,
     is_making: bool,
     /// Names and directories in it, by servers that hold them.
     entries: BTreeMap<ServerId, (u64, u32)>,
@@ -79,6 +80,9 @@ impl<'a> File<'a> {
                 Item::Directory(directory) => file.directories.push((*server, directory)),
                 Item::Stored { chunk, object, bytes, has_ended } => {
                     file.stored.insert((*chunk, *object), (*bytes, *has_ended));
+                }
+                Item::Unsound { chunk, object, is_damaged, why } => {
+                    file.unsound.insert((*chunk, *object), (*is_damaged, why));
                 }
             }
         }
@@ -113,7 +117,7 @@ impl<'a> File<'a> {
                 let of = self.chunks.entry(server).or_default();
                 *of = (of.0 + blocks, of.1.max(*end));
             }
-            Fact::Object { chunk, object, bytes } => {
+            Fact::Object { chunk, object, bytes, .. } => {
                 self.objects.insert((*chunk, *object), (server, *bytes));
             }
             Fact::Making => self.is_making = true,
@@ -410,13 +414,22 @@ impl<'a> File<'a> {
     fn judge_objects(&mut self) {
         for ((chunk, object), (server, bytes)) in self.objects.clone() {
             let stored = self.stored.get(&(chunk, object)).map(|(bytes, _)| *bytes);
+            let mend = Mend::LostChunk(ChunkId::new(self.id, chunk), object);
+            let repair = Some(Repair::At(server, mend));
             if stored == Some(bytes.into()) {
+                match self.unsound.get(&(chunk, object)) {
+                    None => {}
+                    Some((true, _)) => {
+                        self.fault(format!("the object of chunk {chunk} is damaged"), repair);
+                    }
+                    // It may be sound, and storage cannot read it now.
+                    Some((false, why)) => self.fault(*why, None),
+                }
                 continue;
             }
             let found = stored.map_or("missing".into(), |found| format!("{found} bytes long"));
             let what = format!("the object of chunk {chunk}, of {bytes} bytes, is {found}");
-            let mend = Mend::LostChunk(ChunkId::new(self.id, chunk), object);
-            self.fault(what, Some(Repair::At(server, mend)));
+            self.fault(what, repair);
         }
         let has_inode =
             !self.whole.is_empty() || !self.linked.is_empty() || !self.orphans.is_empty();

@@ -6,6 +6,7 @@ mod large;
 mod moving;
 mod nameless;
 mod place;
+mod restoring;
 
 use canopy_model::Credentials;
 use canopy_namespace::operation::{

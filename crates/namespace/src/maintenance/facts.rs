@@ -111,6 +111,8 @@ pub enum Fact {
         object: ObjectId,
         /// Its length.
         bytes: u32,
+        /// Hash of its bytes.
+        checksum: u64,
     },
     /// A directory whose name may be missing.
     Making,
@@ -544,8 +546,8 @@ impl<'a> Collecting<'a> {
             }
         }
         if !stored.is_lost() {
-            let Stored { object, object_bytes: bytes, .. } = stored;
-            self.fact(id, Fact::Object { chunk, object, bytes });
+            let Stored { object, object_bytes: bytes, checksum, .. } = stored;
+            self.fact(id, Fact::Object { chunk, object, bytes, checksum });
         }
     }
 
