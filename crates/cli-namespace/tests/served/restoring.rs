@@ -5,8 +5,6 @@ use crate::site::Site;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -30,7 +28,7 @@ const MADE: &str = "umask 022; for d in a b c d; do mkdir $d; \
 const CHANGED: &str = "for i in $(seq 1 2 40); do mv a/$i b/new$i; done; rm -r c; \
     mkdir c; for i in $(seq 60); do echo other > c/$i; done; mv d a/sub/d; mkdir d; \
     head -c 200000 /dev/urandom > large1; rm large2; printf yy >> large3; rm a/sub/d/link*; \
-    chmod 700 b; chown 1000 b/*; for i in $(seq 9); do ln b/$i d/again$i || true; done; mv b/2 large4; \
+    chmod 700 b; chown 1000 b/*; for i in $(seq 6); do ln b/$i d/again$i; done; mv b/2 large4; \
     head -c 300000 /dev/urandom > new; rm hole; setfattr -x user.one a; mv a b/a";
 
 fn snapshot(site: &Site, words: &[&str]) -> Output {
@@ -100,8 +98,7 @@ fn a_namespace_on_servers_becomes_what_it_was() {
     assert!(later.ends_with(&shell(&two.join("[@later]"), CONTENTS)));
     // Later files have other numbers.
     shell(&two, "mkdir z; touch z/$(seq -s ' z/' 40)");
-    let new = Vec::from_iter(fs::read_dir(two.join("z")).unwrap().map(|one| one.unwrap()));
-    assert!(new.iter().all(|one| !seen.contains(&one.metadata().unwrap().ino())));
+    assert!(inodes(&two.join("z")).is_disjoint(&seen));
     // Going forward is going back, too.
     success(&site.unmount("two"));
     site.stop();

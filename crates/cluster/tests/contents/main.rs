@@ -1,6 +1,7 @@
 //! Contents of files of clients, against an array; several clients at once; clients that die.
 
 mod at_once;
+mod checking;
 mod collecting;
 mod large;
 mod moving;

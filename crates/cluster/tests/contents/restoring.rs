@@ -6,15 +6,33 @@ use canopy_cluster::{Error, Process, RestoreError, Step, restore_cluster, unfini
 use canopy_namespace::operation::{Change, Moment, OnSnapshots, Operation, Page, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, Reply, system_clock};
 use canopy_partition::{PartitionId, ServerId, SplitPolicy};
-use canopy_store::Environment;
+use canopy_store::{Clock, Environment};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const NAME: &str = "then";
 const FILES: usize = 40;
 
 /// Names in the root with ids and contents.
 type Tree = BTreeMap<String, (FileId, Vec<u8>)>;
+
+/// A clock by which nobody waits: retries that are in vain end at once.
+struct Impatient(Arc<dyn Clock>);
+
+impl Clock for Impatient {
+    fn now_ms(&self) -> u64 {
+        self.0.now_ms()
+    }
+
+    fn sleep(&self, _: Duration) {}
+}
+
+/// Returns the environment of a restorer that dies, or sleeps.
+fn mortal(environment: &Environment, life: &Arc<Life>) -> Environment {
+    let environment = mortal_environment(environment, life);
+    Environment { clock: Arc::new(Impatient(environment.clock.clone())), ..environment }
+}
 
 fn restore(environment: &Environment) -> Result<(), RestoreError> {
     restore_cluster(environment, &system_clock(), NAME, &|_, _| {})
@@ -81,7 +99,8 @@ fn tree(place: &Place) -> Tree {
         }
         for entry in entries.iter() {
             let name = String::from_utf8(entry.name.to_vec()).expect("a name");
-            tree.insert(name, (entry.id, client.whole(entry.id)));
+            let id = entry.inode.id;
+            tree.insert(name, (id, client.whole(id)));
             after = entry.cookie;
         }
     }
@@ -103,7 +122,7 @@ fn a_restorer_may_die_at_any_step() {
         let mut halves = 0;
         for steps in 0.. {
             let life = Life::new(steps, does_last);
-            let restored = restore(&mortal_environment(&environment, &life));
+            let restored = restore(&mortal(&environment, &life));
             if restored.is_ok() {
                 break;
             }
@@ -152,7 +171,7 @@ fn a_restorer_that_sleeps_takes_nothing_back() {
         };
         let life = Life::sleeping(steps, meanwhile);
         // It may fail, since others have the tables.
-        let _ = restore(&mortal_environment(&environment, &life));
+        let _ = restore(&mortal(&environment, &life));
         let has_slept = serving.lock().expect("no panic").take().is_some();
         if !has_slept {
             assert!(steps > 5, "{steps}");
