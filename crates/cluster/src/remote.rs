@@ -15,7 +15,7 @@ use crate::wire::{
     Address, BODY_MAX, ClientSecurity, Connections, Pending, Refusal, SHARED_MAX, Terms, WireError,
 };
 use bytes::Bytes;
-use canopy_namespace::operation::{Operation, program};
+use canopy_namespace::operation::{Hold, Operation, program};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -363,7 +363,8 @@ fn is_repeatable(request: &Request<'_>) -> bool {
     matches!(request, Request::OfServer(ServerRequest::Intent(..)))
 }
 
-/// Returns whether a request changes nothing.
+/// Returns whether a request changes nothing. A hold that nobody knows of ends with its session, or
+/// once its file has no name.
 fn reads(request: &Request<'_>) -> bool {
     match request {
         Request::Execute(operation) => !matches!(
@@ -374,6 +375,7 @@ fn reads(request: &Request<'_>) -> bool {
                 | Operation::Snapshots(_)
                 | Operation::Administration(_)
         ),
+        Request::Hold(hold, _) => !matches!(hold, Hold::Release(..)),
         Request::List(_)
         | Request::Part(_)
         | Request::LeasePart(_)

@@ -109,7 +109,6 @@ fn a_rename_waits_for_the_end_of_a_hand_over() {
 fn very_many_executed_changes_go_ahead_of_a_file() {
     let net = Net::new(2, POLICY);
     let at = with_files(&net);
-    let name = EntryName::new(at[1], b"late");
     let make = |server: u32, session: u64, slot: u64| {
         let name = format!("{session}-{slot}");
         let name = EntryName::new(at[server as usize], name.as_bytes());
@@ -135,8 +134,11 @@ fn very_many_executed_changes_go_ahead_of_a_file() {
     rename(&client, (at[0], "a"), (at[1], "file0"), RenameMode::Exchange).unwrap();
     // The participant replies with its own first.
     assert_eq!(*sent.lock(), [1, 2]);
+    // Those that it has taken go back once.
     rename(&client, (at[0], "a"), (at[1], "file0"), RenameMode::Exchange).unwrap();
-    assert_eq!(*sent.lock(), [1, 3]);
+    assert_eq!(*sent.lock(), [2, 3]);
+    rename(&client, (at[0], "a"), (at[1], "file0"), RenameMode::Exchange).unwrap();
+    assert_eq!(*sent.lock(), [2, 4]);
     net.set_faults(None);
     // Each knows what the other has executed.
     for (server, session) in [(1_u32, 0), (1, 39), (0, 100), (0, 139)] {
