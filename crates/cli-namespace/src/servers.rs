@@ -186,8 +186,13 @@ fn by_addresses(addresses: &[Address], name: &Path, access: &Access) -> anyhow::
         Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
     let is_plain = security.is_plain();
     Connection::open(addresses, security, observer()).with_context(|| {
-        let advice = match is_plain {
-            true => "; servers of other machines require a certificate: --certificate FILE",
+        let advice = match addresses.iter().all(Address::is_local) {
+            true => {
+                "; 'canopy cluster start NAMESPACE --listen ADDRESS' starts one on this machine"
+            }
+            false if is_plain => {
+                "; servers of other machines require a certificate: --certificate FILE"
+            }
             false => "",
         };
         format!("cannot reach the servers {}{advice}", name.display())

@@ -681,6 +681,10 @@ impl Operations for Client {
         Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
     }
 
+    fn session(&self) -> SessionId {
+        self.session
+    }
+
     fn locks(&self) -> Option<&dyn FileLocks> {
         Some(self)
     }

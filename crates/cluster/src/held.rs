@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::holds::APART;
 use crate::message::{Life, Request, Response};
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
-use canopy_namespace::operation::{Caller, Change, Hold, Operation, Target};
+use canopy_namespace::operation::{Caller, Change, Hold, Operation, Target, program};
 use canopy_namespace::{EntryName, FileId, Inode, Reply};
 use canopy_partition::ServerId;
 use parking_lot::Mutex;
@@ -329,6 +329,8 @@ impl Client {
 
     /// Sends the releases that wait for no hold any more.
     fn release_all(&self, caller: Caller<'_>) {
+        // They are of all programs.
+        let _work = program::work_for_nobody();
         let mut servers: BTreeMap<ServerId, Vec<Leaving>> = BTreeMap::new();
         for one in self.held.take_leaving() {
             servers.entry(one.server).or_default().push(one);

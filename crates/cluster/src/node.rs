@@ -4,9 +4,10 @@
 
 use crate::envelope::{self, Answer, Envelope, RequestClass, Route};
 use crate::error::{Error, Result};
-use crate::handles::{HandleKey, Owner};
+use crate::handles::{HandleKey, Owner, maker_of};
 use crate::membership::{
-    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessId, ProcessStatus,
+    ClusterMap, Hosting, MapProcess, Membership, MembershipError, MembershipSettings, ProcessId,
+    ProcessStatus,
 };
 use crate::message::{Refusal, Request, Response, Sender};
 use crate::peers::Peers;
@@ -199,6 +200,12 @@ impl Node {
     /// no addresses.
     pub fn metrics(&self) -> String {
         self.inner.process.metrics_text()
+    }
+
+    /// Returns the length of leases; none before the first map is known.
+    pub fn lease(&self) -> Option<Duration> {
+        let map = self.inner.map.lock().clone();
+        map?.processes.values().map(MapProcess::lease).max()
     }
 
     /// Returns why this process cannot run servers any more; none if it can.
@@ -452,6 +459,7 @@ impl Inner {
         let owner = Owner::of(peer);
         if !self.rights.may_be_server(peer) {
             self.key.check_session(session, owner)?;
+            maker_of(request).map_or(Ok(()), |maker| self.key.check_session(maker, owner))?;
         }
         let needs_marks = !self.rights.speaks_for_root(peer);
         if needs_marks {

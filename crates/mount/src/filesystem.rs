@@ -10,7 +10,7 @@ mod names;
 use crate::convert::{attributes, errno, set_time};
 use crate::created::Created;
 use crate::handles::{Directories, Modes};
-use crate::locks::Locks;
+use crate::locks::{Locks, is_ending};
 use crate::node::{Node, Shown};
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
@@ -23,6 +23,7 @@ use canopy_fuse::attributes::process;
 use canopy_fuse::caller::credentials;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
+use canopy_namespace::operation::program;
 use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttributes};
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
@@ -92,6 +93,13 @@ impl Filesystem {
             true => behalf::of(&self.namespace, request),
             false => Ok(self.namespace.clone()),
         }
+    }
+
+    /// Begins to work for the program behind a request: a signal to it ends waits for servers. Writes
+    /// and all that sends them (flush, fsync, release) are not interrupted.
+    fn work_for(&self, request: &Request) -> Option<program::Working> {
+        let has_servers = self.locks.is_some();
+        has_servers.then(|| program::work_for(request.pid(), is_ending))
     }
 
     /// Returns the locks of programs, if servers keep them.
@@ -199,6 +207,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _work = self.work_for(request);
         self.find_name(request, self.node(parent), name, reply);
     }
 
@@ -214,6 +223,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getattr(&self, request: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _work = self.work_for(request);
         let node = self.node(id);
         let created = match node {
             Node::File(id) => self.created.take(request.pid(), id),
@@ -243,12 +253,14 @@ impl fuser::Filesystem for Filesystem {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _work = self.work_for(request);
         let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
         let set = SetAttributes { mode, uid, gid, size, atime, mtime };
         self.set_attributes(request, self.node(id), set, reply);
     }
 
     fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
+        let _work = self.work_for(request);
         self.reply_target(request, self.node(id), reply);
     }
 
@@ -262,6 +274,7 @@ impl fuser::Filesystem for Filesystem {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         let mode = if mode & TYPE_MASK == 0 { mode | file_type::REGULAR } else { mode };
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, rdev, ..New::default() };
@@ -277,6 +290,7 @@ impl fuser::Filesystem for Filesystem {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         let mode = file_type::DIRECTORY | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
@@ -284,12 +298,14 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         let removed = real(self.node(parent))
             .and_then(|parent| self.by(request)?.unlink(EntryName::new(parent, name.as_bytes())));
         empty(reply, removed.map(drop));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         let removed = real(self.node(parent))
             .and_then(|parent| self.by(request)?.rmdir(EntryName::new(parent, name.as_bytes())));
         if let (Some(names), Ok(_)) = (&self.shown_names, &removed) {
@@ -306,6 +322,7 @@ impl fuser::Filesystem for Filesystem {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         let target = target.as_os_str().as_bytes().to_vec();
         let (uid, gid) = (request.uid(), request.gid());
         let mode = file_type::SYMLINK | 0o777;
@@ -323,6 +340,7 @@ impl fuser::Filesystem for Filesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work_for(request);
         let old = names::NodeName { parent: self.node(parent), name };
         let new = names::NodeName { parent: self.node(new_parent), name: new_name };
         self.rename_entry(request, old, new, flags, reply);
@@ -336,10 +354,12 @@ impl fuser::Filesystem for Filesystem {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         self.add_link(request, self.node(id), self.node(parent), name, reply);
     }
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _work = self.work_for(request);
         self.open_file(request, self.node(id), flags, reply);
     }
 
@@ -353,6 +373,7 @@ impl fuser::Filesystem for Filesystem {
         _: i32,
         reply: ReplyCreate,
     ) {
+        let _work = self.work_for(request);
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
@@ -370,6 +391,7 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _work = self.work_for(request);
         let part = contents::FilePart { offset, size };
         self.read_file(request, self.node(id), handle, part, flags, reply);
     }
@@ -418,28 +440,31 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _work = self.work_for(request);
         self.open_directory(request, self.node(id), reply);
     }
 
     fn readdir(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
+        let _work = self.work_for(request);
         self.list_names(self.node(id), handle, offset, reply);
     }
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
+        let _work = self.work_for(request);
         self.list_entries(self.node(id), handle, offset, reply);
     }
 
@@ -458,7 +483,8 @@ impl fuser::Filesystem for Filesystem {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, request: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         empty(
             reply,
             match self.node(id) {
@@ -468,7 +494,8 @@ impl fuser::Filesystem for Filesystem {
         );
     }
 
-    fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, id: INodeNo, reply: ReplyStatfs) {
+        let _work = self.work_for(request);
         self.reply_space(self.node(id), reply);
     }
 
@@ -482,10 +509,12 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work_for(request);
         self.set_xattr(request, self.node(id), name, value, flags, reply);
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _work = self.work_for(request);
         if let Some(process) = process(id, name.as_bytes(), request.uid()) {
             return attributes::xattr(reply, &process, size);
         }
@@ -493,10 +522,12 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
+        let _work = self.work_for(request);
         self.reply_xattrs(request, self.node(id), size, reply);
     }
 
     fn removexattr(&self, request: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         self.remove_xattr(request, self.node(id), name, reply);
     }
 
@@ -512,6 +543,7 @@ impl fuser::Filesystem for Filesystem {
         pid: u32,
         reply: ReplyLock,
     ) {
+        let _work = self.work_for(request);
         let call = locks::LockCall { handle, owner: owner.0, start, end, kind, pid };
         self.reply_lock(request, self.node(id), call, reply);
     }
@@ -529,6 +561,8 @@ impl fuser::Filesystem for Filesystem {
         waits: bool,
         reply: ReplyEmpty,
     ) {
+        // An unlock has to be made.
+        let _work = (kind != nix::libc::F_UNLCK).then(|| self.work_for(request));
         let call = locks::LockCall { handle, owner: owner.0, start, end, kind, pid };
         self.change_lock(request, self.node(id), call, waits, reply);
     }
@@ -548,13 +582,14 @@ impl fuser::Filesystem for Filesystem {
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _work = self.work_for(request);
         self.seek(self.node(id), handle, offset, whence, reply);
     }
 }

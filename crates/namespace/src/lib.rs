@@ -84,7 +84,7 @@ pub use namespace::{
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Origin, Privileges, RenameMode, SetAttributes, SetTime};
-pub use records::executed::{ChangeId, ExecutedRecord, Running};
+pub use records::executed::{ChangeId, ExecutedPage, ExecutedRecord, Running};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::joined::SplitParts;

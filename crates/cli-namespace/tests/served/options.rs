@@ -213,10 +213,18 @@ fn commands_notice_that_all_processes_were_killed() {
     let on = site.mount("on", &[]);
     fs::write(on.join("file"), "text").unwrap();
     success(&site.unmount("on"));
+    let addresses = site.url();
     site.processes.drain(..).for_each(Process::kill);
+    // At once, a lease may still be valid.
+    let place = &site.namespace;
+    let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());
+    let expected = "no process of this cluster runs: none answers at 127.0.0.1:";
+    assert!(told.contains(expected), "{told}");
+    let told = failure(&ns("mount").arg(&addresses).arg(&on).output().unwrap());
+    assert!(told.contains("starts one on this machine"), "{told}");
+    assert!(!told.contains("certificate"), "{told}");
     // The last renewals are not believed for longer than a lease.
     std::thread::sleep(Duration::from_millis(500));
-    let place = &site.namespace;
     let told = failure(&ns("snapshot").arg("create").arg(place).arg("one").output().unwrap());
     assert!(told.contains("no process runs the servers of "), "{told}");
     let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());

@@ -44,6 +44,7 @@ mod reading;
 mod users;
 
 use crate::held::IsOpen;
+use crate::message::SessionId;
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
@@ -113,6 +114,11 @@ pub trait Operations: Send + Sync {
             }
             _ => Err(unfit()),
         }
+    }
+
+    /// Returns the session at servers; `SERVER` if there is none.
+    fn session(&self) -> SessionId {
+        SessionId::SERVER
     }
 
     /// Returns who keeps locks of programs, if it is not the kernel.
@@ -335,7 +341,7 @@ impl Files {
         if let Some(session) = &*session {
             return Ok(session.clone());
         }
-        let begun = Arc::new(Session::begin(&self.objects)?);
+        let begun = Arc::new(Session::begin(&self.objects, self.operations.session())?);
         *session = Some(begun.clone());
         Ok(begun)
     }

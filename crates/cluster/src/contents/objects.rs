@@ -6,11 +6,14 @@
 //! contents/chunk/<session>/<number>-<file>-<chunk>    the bytes of a chunk
 //! ```
 //!
-//! A session is a random number whose object its client has created: nobody else has it. The client
-//! counts its objects. So no name is used twice, and no two clients write one object. A name also
+//! A session is a random number whose object its client has created: nobody else has it. Its upper bits
+//! are those of the client's session at servers, which accept new objects of no other sessions from that
+//! client. The client counts its objects. So no name is used twice, and no two clients write one object. A name also
 //! says which chunk of which file the object is for. A record of another chunk cannot name it, so
 //! nobody can have an object removed that belongs to a file of others.
 
+use crate::handles::session_of_owner;
+use crate::message::SessionId;
 use bytes::Bytes;
 use canopy_namespace::{ChunkId, Error, FileId, Gate, ObjectId, Result, Stored};
 use canopy_store::storage::{Created, Storage};
@@ -156,10 +159,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Begins a session that nobody had before.
-    pub(super) fn begin(objects: &Arc<Objects>) -> Result<Self> {
+    /// Begins a session that nobody had before, of a client with a session at servers.
+    pub(super) fn begin(objects: &Arc<Objects>, of: SessionId) -> Result<Self> {
         loop {
-            let id = objects.environment.random.next_u64();
+            let id = session_of_owner(of, objects.environment.random.next_u64());
             // A record of no object has 0.
             if id == 0 {
                 continue;

@@ -6,7 +6,7 @@ use crate::convert::errno;
 use crate::locks::{Locks, is_interrupted, kind_of};
 use crate::node::Node;
 use canopy_namespace::operation::{
-    FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange,
+    FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange, program,
 };
 use canopy_namespace::{Execute, FileId, Result};
 use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock, Request};
@@ -146,7 +146,9 @@ impl Filesystem {
 /// Runs what may wait for a user, whose thread is counted already.
 fn in_thread(locks: Arc<Locks>, uid: u32, work: impl FnOnce() + Send + 'static) {
     let counted = locks.clone();
+    let program = program::current();
     let run = move || {
+        let _working = program::resume(program);
         work();
         locks.end_waiting(uid);
     };
