@@ -11,7 +11,7 @@ use anyhow::Result;
 const CLIENTS: u32 = 4;
 
 /// Partitions a server of Figure 8.
-const PARTITIONS: [u32; 4] = [1, 4, 8, 16];
+const PARTITIONS: [u32; 5] = [1, 4, 8, 16, 32];
 
 /// Entries of a partition that splits.
 const SPLIT_ENTRIES: u64 = 8000;

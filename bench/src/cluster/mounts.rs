@@ -58,37 +58,47 @@ pub struct Bindfs {
 }
 
 impl Bindfs {
-    /// Mounts a new directory by bindfs, if it is installed.
-    pub fn start(scratch: &Path) -> Result<Option<Self>> {
+    /// Mounts a new directory by bindfs with some options, if it is installed.
+    pub fn start(scratch: &Path, options: &[&str]) -> Result<Option<Self>> {
         let Some(program) = find_program("bindfs") else { return Ok(None) };
         let (below, mounted) = (Own::new(scratch, "bindfs")?, Mounted::prepared()?);
         let mut command = Command::new(program);
-        command.arg("--multithreaded").arg(below.path()).arg(&mounted.directory);
+        command.arg("--multithreaded").args(options);
+        command.arg(below.path()).arg(&mounted.directory);
         output_of(&mut command)?;
         Ok(Some(Bindfs { mounted, _below: below }))
     }
 }
 
-/// Compares a mount of one server with bindfs.
+/// Compares mounts of one server with bindfs: both without caches of the kernel, and with them.
 pub fn beside_bindfs(arguments: &Arguments) -> Result<Vec<Row>> {
-    let (measure, goal) = ("mount, 8 processes, creates and stats", ">= bindfs");
-    let Some(bindfs) = Bindfs::start(&arguments.scratch)? else {
-        return Ok(vec![Row::new(measure, goal, "skipped: bindfs is not installed".to_owned())]);
-    };
+    let goal = ">= bindfs";
     let site = Site::start(&arguments.programs()?, &setup(arguments, 1))?;
-    let mounted = site.mount()?;
-    let rates = medians(arguments, &[&mounted.directory, &bindfs.mounted.directory])?;
-    let [own, other] = rates[..] else { return Ok(Vec::new()) };
-    let figure = format!(
-        "creates {:.0} /s, {:.2} times bindfs' {:.0}; stats {:.0} /s, {:.2} times bindfs' {:.0}",
-        own.creates,
-        own.creates / other.creates,
-        other.creates,
-        own.stats,
-        own.stats / other.stats,
-        other.stats
-    );
-    Ok(vec![Row::new(measure, goal, figure)])
+    let mut rows = Vec::new();
+    for (caches, own, other) in [
+        ("nothing cached", &[][..], &["-o", "attr_timeout=0,entry_timeout=0"][..]),
+        ("cached for 1 s", &["-o", "cache=1"], &[]),
+    ] {
+        let measure = format!("mount, 8 processes, creates and stats, {caches}");
+        let Some(bindfs) = Bindfs::start(&arguments.scratch, other)? else {
+            rows.push(Row::new(measure, goal, "skipped: bindfs is not installed".to_owned()));
+            continue;
+        };
+        let mounted = site.mount(own)?;
+        let rates = medians(arguments, &[&mounted.directory, &bindfs.mounted.directory])?;
+        let [own, other] = rates[..] else { continue };
+        let figure = format!(
+            "creates {:.0} /s, {:.2} times bindfs' {:.0}; stats {:.0} /s, {:.2} times bindfs' {:.0}",
+            own.creates,
+            own.creates / other.creates,
+            other.creates,
+            own.stats,
+            own.stats / other.stats,
+            other.stats
+        );
+        rows.push(Row::new(measure, goal, figure));
+    }
+    Ok(rows)
 }
 
 /// Compares mounts of a namespace without servers by two programs.
@@ -126,7 +136,7 @@ pub fn messages(arguments: &Arguments) -> Result<()> {
     let created = create_files(&site, directory, load)?;
     let found = look_up(&site, directory, load)?;
     let library = [created, found].map(|cost| format!("{:.2}", cost.calls / cost.operations));
-    let mounted = site.mount()?;
+    let mounted = site.mount(&[])?;
     let directory = mounted.directory.join("messages");
     fs::create_dir(&directory)?;
     let path = |number: u32| directory.join(format!("file-{number}"));

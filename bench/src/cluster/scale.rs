@@ -10,10 +10,16 @@ use canopy_namespace::FileId;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::Caller;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Servers before one is added.
 const BEFORE: u32 = 3;
+
+/// Entries with which all partitions of these servers exist, so that only the new one gets more.
+const FILLED: u32 = 200_000;
+
+/// Time without a moved entry after which no split is under way.
+const REST: Duration = Duration::from_millis(500);
 
 /// Lists a directory of eight servers while eight clients create files in it.
 pub fn listing(arguments: &Arguments) -> Result<Vec<Row>> {
@@ -66,9 +72,9 @@ fn create_until(site: &Site, directory: FileId, client: u32, is_over: &AtomicBoo
 pub fn added(arguments: &Arguments) -> Result<Vec<Row>> {
     let mut site = Site::start(&arguments.programs()?, &setup(arguments, BEFORE))?;
     let directory = make_directory_named(&site.connect()?, "balanced")?;
-    let files = arguments.files.saturating_mul(BEFORE);
+    let files = arguments.files.saturating_mul(BEFORE).max(FILLED);
     create_files(&site, directory, Load { clients: CLIENTS, files, at_once: 64, shift: 0 })?;
-    let before = site.totals()?.1;
+    let before = moved_at_rest(&site)?;
     site.command("canopy-cluster", &["cluster", "add", "--servers", "1"], |_| {})?;
     let added = site.start_server()?;
     site.servers.push(added);
@@ -76,12 +82,26 @@ pub fn added(arguments: &Arguments) -> Result<Vec<Row>> {
     let begin = Instant::now();
     site.command("canopy-cluster", &["cluster", "balance", "/balanced"], |_| {})?;
     let seconds = begin.elapsed().as_secs_f64();
-    let moved = |numbers: &std::collections::BTreeMap<String, u64>| {
-        numbers.get("moved_entries_total").copied().context("the servers count moved entries")
-    };
-    let moved = moved(&site.totals()?.1)? - moved(&before)?;
+    let moved = moved_at_rest(&site)? - before;
     let share = moved as f64 / f64::from(files);
     let measure = format!("entries moved when server {} is added and balanced", BEFORE + 1);
     let figure = format!("{share:.3} of {files} entries, in {seconds:.1} s");
     Ok(vec![Row::new(measure, "at most 0.25, 1 / (N + 1)", figure)])
+}
+
+/// Waits until no more entries move, and returns how many have moved so far.
+fn moved_at_rest(site: &Site) -> Result<u64> {
+    let moved = || -> Result<u64> {
+        let numbers = site.totals()?.1;
+        numbers.get("moved_entries_total").copied().context("servers count moved entries")
+    };
+    let (mut last, mut since) = (moved()?, Instant::now());
+    while since.elapsed() < REST {
+        std::thread::sleep(REST / 10);
+        let now = moved()?;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    Ok(last)
 }

@@ -121,13 +121,14 @@ impl Site {
         Ok(Server { child, address: address.parse()?, metrics })
     }
 
-    /// Mounts the namespace until the result is dropped.
-    pub fn mount(&self) -> Result<Mounted> {
+    /// Mounts the namespace with some options until the result is dropped.
+    pub fn mount(&self, options: &[&str]) -> Result<Mounted> {
         let addresses = Vec::from_iter(self.servers.iter().map(|one| one.address.to_string()));
         let mounted = Mounted::prepared()?;
         let mut command = Command::new(self.programs.join("canopy-ns"));
         command.args(["ns", "mount", &format!("canopy://{}", addresses.join(","))]);
-        output_of(command.arg(&mounted.directory).envs(self.place.variables.clone()))?;
+        command.arg(&mounted.directory).args(options);
+        output_of(command.envs(self.place.variables.clone()))?;
         Ok(mounted)
     }
 

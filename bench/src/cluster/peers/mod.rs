@@ -124,7 +124,7 @@ fn own_mounts(arguments: &Arguments) -> Result<f64> {
     let mut best = f64::NAN;
     for servers in SERVERS {
         let site = Site::start(&arguments.programs()?, &setup(arguments, servers))?;
-        let mounted = site.mount()?;
+        let mounted = site.mount(&[])?;
         let name = format!("Canopy, {servers} servers");
         best = best.max(mount(arguments, &name, &mounted.directory)?);
     }
@@ -152,7 +152,7 @@ fn peers_mounts(arguments: &Arguments) -> Result<Vec<f64>> {
         Some(moose) => rates.push(mount(arguments, "MooseFS", &moose.mounted.directory)?),
         None => println!("| MooseFS | skipped: it is not installed | |"),
     }
-    match Bindfs::start(&arguments.scratch)? {
+    match Bindfs::start(&arguments.scratch, &[])? {
         Some(bindfs) => _ = mount(arguments, "bindfs", &bindfs.mounted.directory)?,
         None => println!("| bindfs | skipped: it is not installed | |"),
     }

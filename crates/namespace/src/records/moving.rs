@@ -110,8 +110,19 @@ pub const PLACEMENT: u32 = u32::MAX - 1;
 /// The number of a record that is not a partition's, but has the partitions that are not split.
 pub const WHOLE: u32 = u32::MAX - 2;
 
-/// Spaces with records of a file that go where its name goes.
-const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
+/// Returns the spaces with records of a file that go where its name goes. Most files have none, and a
+/// scan of each space would cost several times as much as the name. Reading and removing a file
+/// rely on its flags, too; the halves of a directory may differ in theirs.
+fn spaces_of(inode: &Inode) -> impl Iterator<Item = Space> {
+    let of_flags = [
+        (flag::XATTRS, Space::Xattrs),
+        (flag::INLINE, Space::Contents),
+        (flag::OBJECT, Space::Chunks),
+    ];
+    let (flags, has_all) = (inode.flags, inode.is_directory());
+    let has = move |(flag, space)| (has_all || flags & flag != 0).then_some(space);
+    of_flags.into_iter().filter_map(has)
+}
 
 impl MovedEntry {
     /// Returns the entry of a name of a file with several.
@@ -309,7 +320,7 @@ impl Tablet {
             return Err(Error::Invalid("contents of a file lie on one machine".into()));
         }
         self.overlay(&mut inode);
-        for space in SPACES {
+        for space in spaces_of(&inode) {
             let mut scan = self.table.scan(&space.range_of(inode.id), Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 let (rest, value) = (record.key.name.to_vec(), record.value.to_vec());
@@ -424,7 +435,7 @@ impl Tablet {
             return Ok(());
         }
         batch.delete(name.found_key(id).as_ref())?;
-        for space in SPACES {
+        for space in spaces_of(recorded) {
             let mut scan = self.table.scan(&space.range_of(id), Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 batch.delete(record.key)?;
