@@ -404,11 +404,13 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        open_flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.write_file(request, self.node(id), offset, data, flags, reply);
+        let appends = self.believes.is_some() && open_flags.0 & nix::libc::O_APPEND != 0;
+        let place = contents::WritePlace { offset, appends };
+        self.write_file(request, self.node(id), place, data, flags, reply);
     }
 
     fn flush(

@@ -49,6 +49,49 @@ fn directories_that_another_mount_has_moved_can_be_moved() {
     }
 }
 
+/// Programs on two mounts append in turn: under a lock, or after what the other wrote was sent.
+#[test]
+fn programs_of_two_mounts_append_in_turn() {
+    let (site, one, other) = twice();
+    for (name, uses_locks) in [("locked", true), ("sent", false)] {
+        let open = |on: &Path| OpenOptions::new().append(true).create(true).open(on.join(name));
+        let mut files = [&one, &other].map(|on| open(on).unwrap());
+        let mut expected = String::new();
+        for turn in 0..20 {
+            // Beyond what records hold, in the end.
+            let line = format!("{turn} {}\n", "x".repeat(turn * 50));
+            let file = &mut files[turn % 2];
+            if uses_locks {
+                file.lock().unwrap();
+            }
+            file.write_all(line.as_bytes()).unwrap();
+            match uses_locks {
+                true => file.unlock().unwrap(),
+                false => file.sync_all().unwrap(),
+            }
+            expected += &line;
+        }
+        drop(files);
+        for on in [&one, &other] {
+            assert!(fs::read_to_string(on.join(name)).unwrap() == expected, "{name}");
+        }
+    }
+    // What somebody else cuts off leaves no hole.
+    let mut log = OpenOptions::new().append(true).open(one.join("sent")).unwrap();
+    log.write_all(b"last\n").unwrap();
+    log.sync_all().unwrap();
+    let cut = OpenOptions::new().write(true).open(other.join("sent")).unwrap();
+    cut.set_len(2).unwrap();
+    log.write_all(b"more\n").unwrap();
+    drop(log);
+    for on in [&one, &other] {
+        assert_eq!(fs::read_to_string(on.join("sent")).unwrap(), "0 more\n");
+    }
+    for on in ["one", "other"] {
+        success(&site.unmount(on));
+    }
+}
+
 #[test]
 fn names_are_seen_by_the_other_mount() {
     let (site, one, other) = twice();

@@ -707,6 +707,22 @@ impl FileContents for ClusterNamespace {
         self.files.write_bytes(id, offset, bytes, privileges)
     }
 
+    /// Asks the server for the size unless something written waits to be sent.
+    fn append_offset(&self, id: FileId) -> Result<Option<u64>> {
+        let file = self.files.opened(id)?;
+        if file.is_clean() {
+            file.doubt();
+            let last = file.state.lock().size() / self.files.chunk_bytes;
+            match self.files.load(&file, last) {
+                // The user may write the file and not read it.
+                Err(error) if error.errno() == Errno::ACCESS => return Ok(None),
+                loaded => loaded?,
+            }
+        }
+        let size = file.state.lock().size();
+        Ok(Some(size))
+    }
+
     fn allocate_at(
         &self,
         id: FileId,
