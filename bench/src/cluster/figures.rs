@@ -1,7 +1,9 @@
 //! Figures 4, 5, 6, 8 and 10 of GIGA+, as tables.
 
 use crate::cluster::Arguments;
+use crate::cluster::bucket::Garage;
 use crate::cluster::load::{Cost, INTERVAL, Load, create_files, look_up, make_directory};
+use crate::cluster::site::Place;
 use crate::cluster::site::{Setup, Site};
 use anyhow::Result;
 
@@ -9,7 +11,7 @@ use anyhow::Result;
 const CLIENTS: u32 = 4;
 
 /// Partitions a server of Figure 8.
-const PARTITIONS: [u32; 5] = [1, 4, 8, 16, 32];
+const PARTITIONS: [u32; 4] = [1, 4, 8, 16];
 
 /// Entries of a partition that splits.
 const SPLIT_ENTRIES: u64 = 8000;
@@ -26,7 +28,9 @@ fn measure_with(
 ) -> Result<Cost> {
     let site = Site::start(&arguments.programs()?, setup)?;
     let directory = make_directory(&site.connect()?)?;
-    let load = Load { clients: CLIENTS * setup.servers, files: arguments.files, at_once: 8 };
+    let clients = CLIENTS * setup.servers;
+    let files = arguments.files.saturating_mul(setup.servers);
+    let load = Load { clients, files, at_once: 8, shift: 1 };
     let cost = create_files(&site, directory, load)?;
     then(&site, directory, load)?;
     Ok(cost)
@@ -94,7 +98,7 @@ pub fn policies(arguments: &Arguments) -> Result<()> {
     // More partitions than there are entries for: splitting goes on.
     for partitions in [1, 4, 16, 1024] {
         let mut setup = setup(arguments, servers, partitions);
-        setup.split_entries = SPLIT_ENTRIES.min(u64::from(arguments.files) / 32).max(100);
+        setup.split_entries = SPLIT_ENTRIES.min(u64::from(arguments.files) / 16).max(100);
         let cost = measure(arguments, &setup)?;
         println!(
             "| {servers} | {partitions} | {:.0} | {:.2} | {:.0} | {:.2} |",
@@ -136,15 +140,22 @@ pub fn storage(arguments: &Arguments) -> Result<()> {
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: |");
     let servers = arguments.servers.iter().max().copied().unwrap_or(8);
-    let disk = arguments.disk.as_ref().map(|disk| disk.display().to_string());
-    for (storage, place, option) in [
-        ("memory", Some(arguments.place()), ""),
-        ("directory", disk, "--disk"),
-        ("bucket", arguments.bucket.clone(), "--bucket"),
-    ] {
-        let Some(place) = place else {
-            println!("| {storage} | | | not measured: {option} is not given | | |");
-            continue;
+    let disk = Place { within: arguments.disk.display().to_string(), ..Place::default() };
+    let (mut garage, mut bucket) = (None, Err("no --bucket, and garage is not installed"));
+    if let Some(given) = &arguments.bucket {
+        bucket = Ok(Place { within: given.clone(), ..Place::default() });
+    } else if let Some(started) = Garage::start(&arguments.scratch)? {
+        bucket = Ok(garage.insert(started).place(&arguments.scratch));
+    }
+    let places =
+        [("memory", Ok(arguments.place())), ("directory on disk", Ok(disk)), ("bucket", bucket)];
+    for (storage, place) in places {
+        let place = match place {
+            Ok(place) => place,
+            Err(reason) => {
+                println!("| {storage} | | | skipped: {reason} | | |");
+                continue;
+            }
         };
         for partitions in [1, 16] {
             let setup = Setup { place: place.clone(), ..setup(arguments, servers, partitions) };
@@ -157,5 +168,6 @@ pub fn storage(arguments: &Arguments) -> Result<()> {
             );
         }
     }
+    drop(garage);
     Ok(())
 }

@@ -22,6 +22,8 @@ pub struct Load {
     pub files: u32,
     /// Operations that a client sends at once.
     pub at_once: usize,
+    /// A client uses the names of the client so many numbers further.
+    pub shift: u32,
 }
 
 /// The cost of a load.
@@ -66,8 +68,12 @@ impl Cost {
 
 /// Makes a directory with a random name in the root.
 pub fn make_directory(client: &Client) -> Result<FileId> {
-    let name = format!("bench-{:?}", Instant::now());
-    match client.execute_for(Caller::Trusted, &create(ROOT, &name, file_type::DIRECTORY))? {
+    make_directory_named(client, &format!("bench-{:?}", Instant::now()))
+}
+
+/// Makes a directory in the root.
+pub fn make_directory_named(client: &Client, name: &str) -> Result<FileId> {
+    match client.execute_for(Caller::Trusted, &create(ROOT, name, file_type::DIRECTORY))? {
         Reply::Inode(inode) => Ok(inode.id),
         other => Err(anyhow!("an odd reply: {other:?}")),
     }
@@ -89,35 +95,26 @@ pub fn name_of(client: u32, number: u32) -> String {
 
 /// Has clients create files in a directory.
 pub fn create_files(site: &Site, directory: FileId, load: Load) -> Result<Cost> {
-    let name = |client, number| name_of(client, number);
-    run(
-        site,
-        load,
-        &|one, names| {
-            let operations = names.iter().map(|name| create(directory, name, file_type::REGULAR));
-            execute(one, &Vec::from_iter(operations))
-        },
-        &name,
-    )
+    create_all(site, directory, load, file_type::REGULAR)
+}
+
+/// Has clients create files of a kind in a directory.
+pub fn create_all(site: &Site, directory: FileId, load: Load, kind: u32) -> Result<Cost> {
+    run(site, load, &|one, names| {
+        let operations = names.iter().map(|name| create(directory, name, kind));
+        execute(one, &Vec::from_iter(operations))
+    })
 }
 
 /// Has clients look up files that were created by as many clients, in a random order.
 pub fn look_up(site: &Site, directory: FileId, load: Load) -> Result<Cost> {
-    let each = load.files / load.clients;
-    // A full cycle through all numbers.
-    let name = |client, number: u32| {
-        let number = u64::from(number) * 2_654_435_761 % u64::from(each.max(1));
-        name_of(client, number as u32)
-    };
-    run(
-        site,
-        load,
-        &|one, names| {
-            let operations = names.iter().map(|name| lookup(directory, name));
-            execute(one, &Vec::from_iter(operations))
-        },
-        &name,
-    )
+    let each = u64::from((load.files / load.clients).max(1));
+    // A prime: a full cycle through all numbers.
+    let order = |number: u32| (u64::from(number) * 2_654_435_761 % each) as u32;
+    run_in(site, load, &order, &|one, names| {
+        let operations = names.iter().map(|name| lookup(directory, name));
+        execute(one, &Vec::from_iter(operations))
+    })
 }
 
 fn execute(client: &Client, operations: &[Operation<'_>]) -> Result<()> {
@@ -133,11 +130,16 @@ fn execute(client: &Client, operations: &[Operation<'_>]) -> Result<()> {
 
 type Work<'a> = &'a (dyn Fn(&Client, &[String]) -> Result<()> + Sync);
 
-fn run(
+/// Has clients do something with their names, in order.
+pub fn run(site: &Site, load: Load, work: Work<'_>) -> Result<Cost> {
+    run_in(site, load, &|number| number, work)
+}
+
+fn run_in(
     site: &Site,
     load: Load,
+    order: &(dyn Fn(u32) -> u32 + Sync),
     work: Work<'_>,
-    name: &(dyn Fn(u32, u32) -> String + Sync),
 ) -> Result<Cost> {
     let clients = (0..load.clients).map(|_| site.connect()).collect::<Result<Vec<_>>>()?;
     let done = Mutex::new((Vec::<u32>::new(), Duration::ZERO));
@@ -148,12 +150,13 @@ fn run(
     std::thread::scope(|scope| -> Result<()> {
         let threads = (0..).zip(&clients).map(|(number, client)| {
             let done = &done;
+            let of = (number + load.shift) % load.clients;
             scope.spawn(move || -> Result<()> {
                 let (mut rates, mut longest) = (Vec::new(), Duration::ZERO);
                 let mut next = 0;
                 while next < each {
                     let end = each.min(next + load.at_once as u32);
-                    let names = Vec::from_iter((next..end).map(|file| name(number, file)));
+                    let names = Vec::from_iter((next..end).map(|file| name_of(of, order(file))));
                     let sent = Instant::now();
                     work(client, &names)?;
                     longest = longest.max(sent.elapsed());

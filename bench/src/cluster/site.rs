@@ -23,8 +23,18 @@ pub struct Setup {
     pub partitions: u32,
     /// Entries of a partition that splits.
     pub split_entries: u64,
-    /// Place of the namespace; a bucket's name has a number added.
-    pub place: String,
+    /// Where to make the namespace.
+    pub place: Place,
+}
+
+/// A place in which namespaces are made.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// Directory, or a directory and a bucket with a plus sign between them. Both get names of
+    /// their own in it.
+    pub within: String,
+    /// Variables by which programs find the bucket.
+    pub variables: Vec<(String, String)>,
 }
 
 /// A process of the cluster. It is killed when this is dropped.
@@ -35,11 +45,11 @@ pub struct Server {
     metrics: String,
 }
 
-/// Running processes. The namespace is removed when this is dropped, if it is a directory.
+/// Running processes. Directories of the namespace are removed when this is dropped.
 pub struct Site {
     pub servers: Vec<Server>,
     programs: PathBuf,
-    place: String,
+    place: Place,
 }
 
 impl Drop for Server {
@@ -52,8 +62,8 @@ impl Drop for Server {
 impl Drop for Site {
     fn drop(&mut self) {
         self.servers.clear();
-        if !self.place.contains("s3://") {
-            let _ = std::fs::remove_dir_all(&self.place);
+        for part in self.place.within.split('+').filter(|part| !part.contains("://")) {
+            let _ = std::fs::remove_dir_all(part);
         }
     }
 }
@@ -63,16 +73,16 @@ impl Site {
     pub fn start(programs: &Path, setup: &Setup) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let place = format!("{}/canopy-bench-{}-{number}", setup.place, std::process::id());
-        let made = Command::new(programs.join("canopy-ns"))
-            .args(["ns", "create", "--servers", &setup.servers.to_string()])
-            .args(["--partitions-per-server", &setup.partitions.to_string()])
-            .args(["--split-entries", &setup.split_entries.to_string()])
-            .arg(&place)
-            .output()
-            .context("cannot run canopy-ns: build it, or name its directory with --programs")?;
-        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let own = |part| format!("{part}/canopy-bench-{}-{number}", std::process::id());
+        let within = Vec::from_iter(setup.place.within.split('+').map(own)).join("+");
+        let place = Place { within, ..setup.place.clone() };
         let mut site = Site { servers: Vec::new(), programs: programs.into(), place };
+        let numbers = [setup.servers.into(), setup.partitions.into(), setup.split_entries];
+        let [servers, partitions, entries] = numbers.map(|number: u64| number.to_string());
+        site.command("canopy-ns", &["ns", "create"], |command| {
+            command.args(["--servers", &servers, "--partitions-per-server", &partitions]);
+            command.args(["--split-entries", &entries]);
+        })?;
         for _ in 0..setup.servers {
             let server = site.start_server()?;
             site.servers.push(server);
@@ -81,11 +91,26 @@ impl Site {
         Ok(site)
     }
 
+    /// Runs a command on the namespace, whose place is the last argument, and returns its output.
+    pub fn command(
+        &self,
+        program: &str,
+        words: &[&str],
+        with: impl FnOnce(&mut Command),
+    ) -> Result<String> {
+        let mut command = Command::new(self.programs.join(program));
+        command.args(words).envs(self.place.variables.clone());
+        with(&mut command);
+        output_of(command.arg(&self.place.within))
+    }
+
     /// Starts one more process, which takes its share.
     pub fn start_server(&self) -> Result<Server> {
         let mut command = Command::new(self.programs.join("canopy-cluster"));
         command.args(["cluster", "start", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
-        let child = command.arg(&self.place).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        command.arg(&self.place.within).envs(self.place.variables.clone());
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.context("cannot run canopy-cluster")?;
         let output = child.stdout.take().context("a server prints")?;
         let mut lines = BufReader::new(output).lines();
@@ -96,8 +121,18 @@ impl Site {
         Ok(Server { child, address: address.parse()?, metrics })
     }
 
+    /// Mounts the namespace until the result is dropped.
+    pub fn mount(&self) -> Result<Mounted> {
+        let addresses = Vec::from_iter(self.servers.iter().map(|one| one.address.to_string()));
+        let mounted = Mounted::prepared()?;
+        let mut command = Command::new(self.programs.join("canopy-ns"));
+        command.args(["ns", "mount", &format!("canopy://{}", addresses.join(","))]);
+        output_of(command.arg(&mounted.directory).envs(self.place.variables.clone()))?;
+        Ok(mounted)
+    }
+
     /// Waits until each process runs one server.
-    fn wait_until_even(&self) -> Result<()> {
+    pub fn wait_until_even(&self) -> Result<()> {
         let begin = Instant::now();
         for server in &self.servers {
             while server.metrics()?.get("servers") != Some(&1) {
@@ -129,6 +164,42 @@ impl Site {
     }
 }
 
+/// A mounted directory. It is unmounted when this is dropped.
+pub struct Mounted {
+    pub directory: PathBuf,
+}
+
+impl Mounted {
+    /// Makes the directory, for the caller to mount something on it.
+    pub fn prepared() -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("canopy-bench-mount-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory)?;
+        Ok(Mounted { directory })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let unmount = Command::new("umount").arg(&self.directory).output();
+        if !unmount.is_ok_and(|done| done.status.success()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.directory).output();
+        }
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+/// Runs a command to its end and returns what it printed.
+pub fn output_of(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let made = command.stdin(Stdio::null()).output();
+    let made = made.with_context(|| format!("cannot run {name}: see --programs"))?;
+    ensure!(made.status.success(), "{name}: {}", String::from_utf8_lossy(&made.stderr));
+    Ok(String::from_utf8_lossy(&made.stdout).into_owned())
+}
+
 impl Server {
     /// Ends the process without notice.
     pub fn kill(mut self) {
@@ -145,7 +216,7 @@ impl Server {
     }
 
     /// Returns the numbers without labels, by their names without the first two words.
-    fn metrics(&self) -> Result<BTreeMap<String, u64>> {
+    pub fn metrics(&self) -> Result<BTreeMap<String, u64>> {
         let mut stream = TcpStream::connect(&self.metrics)?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let mut text = String::new();

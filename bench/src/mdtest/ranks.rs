@@ -93,15 +93,13 @@ impl Ranks {
     /// Meets for the last time.
     pub fn end(mut self) -> Result<()> {
         self.meet("")?;
-        // The last one finds nothing else in the directory.
-        let (last, rank) = (self.meetings, self.rank);
-        if rank > 0 {
-            fs::rename(self.file(last, rank), self.directory.join(format!("gone.{rank}")))?;
-            return Ok(());
+        if self.rank > 0 {
+            // Others may have yet to read the message of the meeting, so it stays.
+            return Ok(fs::write(self.directory.join(format!("gone.{}", self.rank)), "")?);
         }
         let begin = Instant::now();
         for rank in 1..self.size {
-            while fs::remove_file(self.directory.join(format!("gone.{rank}"))).is_err() {
+            while !self.directory.join(format!("gone.{rank}")).exists() {
                 ensure!(begin.elapsed() < PATIENCE, "process {rank} has not ended");
                 std::thread::sleep(PAUSE);
             }
@@ -125,10 +123,21 @@ pub fn start(count: u32) -> Result<()> {
         command.args(&arguments).env(of_rank, rank.to_string()).env(of_size, count.to_string());
         children.push(command.env(of_job, &job).spawn()?);
     }
-    let mut has_failed = false;
-    for mut child in children {
-        has_failed |= !child.wait()?.success();
+    // Others would wait for one that has failed.
+    while !children.is_empty() {
+        let mut running = Vec::new();
+        for mut child in children {
+            match child.try_wait()? {
+                None => running.push(child),
+                Some(status) if status.success() => {}
+                Some(status) => {
+                    running.iter_mut().for_each(|child| _ = child.kill());
+                    bail!("a process failed: {status}");
+                }
+            }
+        }
+        children = running;
+        std::thread::sleep(PAUSE);
     }
-    ensure!(!has_failed, "a process failed");
     Ok(())
 }

@@ -10,7 +10,8 @@ use canopy_cluster::contents::{ClusterNamespace, Memory};
 use canopy_cluster::membership::is_stopped;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
-    Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, has_cluster, name_of,
+    Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, check_restored,
+    has_cluster, name_of,
 };
 use canopy_namespace::Result as NamespaceResult;
 use canopy_store::Environment;
@@ -87,8 +88,9 @@ pub fn check_running(name: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let Ok(environment) = place::environment(name) else { return Ok(()) };
+    let shown = name.display();
+    check_restored(&*environment.storage)?;
     if has_cluster(&*environment.storage).unwrap_or(false) && is_stopped(&environment)? {
-        let shown = name.display();
         bail!(
             "no process runs the servers of {shown}: start some with 'canopy cluster start {shown} \
              --listen ADDRESS'"

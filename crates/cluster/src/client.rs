@@ -266,7 +266,7 @@ impl Client {
     }
 
     /// Returns the inode of a file with several names, from its home; none if it is gone.
-    fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
+    pub(crate) fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
         let request = Request::Execute(Operation::Read(Moment::Now, Read::Inode(id)));
         match self.ask(self.home(id)?, self.reader(caller), &request) {
             Ok(Response::Reply(Reply::Inode(inode))) => Ok(Some(inode)),

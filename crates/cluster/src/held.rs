@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::holds::APART;
 use crate::message::{Life, Request, Response};
-use canopy_namespace::inode::{TYPE_MASK, file_type};
+use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
 use canopy_namespace::operation::{Caller, Change, Hold, Operation, Target, program};
 use canopy_namespace::{EntryName, FileId, Inode, Reply};
 use canopy_partition::ServerId;
@@ -225,10 +225,8 @@ impl Client {
             let Response::Held(Reply::Inode(inode), life) = response else {
                 return Err(Error::Unfit);
             };
-            if !inode.is_directory() {
-                self.remember(inode.id, name.directory, hash);
-            }
             if !inode.has(APART) {
+                self.remember(inode.id, name.directory, hash);
                 self.count(caller, inode.id, server, life);
                 return Ok(inode);
             }
@@ -253,7 +251,14 @@ impl Client {
         if !inode.is_directory() || !self.held.hold_again(id) {
             self.hold_file(caller, id, pending)?;
         }
-        self.whole(caller, inode).inspect_err(|_| self.held.uncount(id, 1))
+        let found = match inode.has(flag::LINKED) {
+            true => self.linked(caller, id),
+            false => self.whole(caller, inode).map(Some),
+        };
+        let found = found.and_then(|found| {
+            found.ok_or_else(|| canopy_namespace::Error::from(Errno::NOENT).into())
+        });
+        found.inspect_err(|_| self.held.uncount(id, 1))
     }
 
     fn hold_file(&self, caller: Caller<'_>, id: FileId, pending: &Pending<'_>) -> Result<()> {

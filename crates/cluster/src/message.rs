@@ -439,6 +439,8 @@ pub enum Refusal {
     Stopped(PartitionId),
     /// Any other error.
     Failed(Failure),
+    /// The namespace was restored to a snapshot since the sender was started.
+    Restored,
 }
 
 impl From<&Error> for Refusal {
@@ -453,6 +455,7 @@ impl From<&Error> for Refusal {
             Error::NotRunning(server) => Refusal::NotRunning(*server),
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
+            Error::Restored => Refusal::Restored,
             Error::Namespace(error) => Refusal::Failed(error.into()),
             Error::Short(_, short) => {
                 Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
@@ -461,6 +464,7 @@ impl From<&Error> for Refusal {
             | Error::Unfit
             | Error::InDoubt(_)
             | Error::NoCut { .. }
+            | Error::Unrestored(_)
             | Error::Full(_)
             | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
@@ -476,6 +480,7 @@ impl From<Refusal> for Error {
             Refusal::NotRunning(server) => Error::NotRunning(server),
             Refusal::NotYet(what) => Error::NotYet(what.into()),
             Refusal::Stopped(partition) => Error::Stopped(partition),
+            Refusal::Restored => Error::Restored,
             Refusal::Failed(failure) => Error::Namespace(failure.into()),
         }
     }

@@ -135,6 +135,7 @@ impl Node {
         let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::with_settings(environment, clock, of_process, Some(others.clone()))?;
+        others.set_generation(process.generation());
         process.look_after()?;
         let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
@@ -207,9 +208,12 @@ impl Node {
         map?.processes.values().map(MapProcess::lease).max()
     }
 
-    /// Returns why this process is not a member any more; none if it is one.
-    pub fn ended(&self) -> Option<MembershipError> {
-        self.inner.membership()?.ended()
+    /// Returns why this process cannot run servers any more; none if it can.
+    pub fn ended(&self) -> Option<NodeError> {
+        if self.inner.process.is_outdated() {
+            return Some(Error::Restored.into());
+        }
+        self.inner.membership()?.ended().map(NodeError::from)
     }
 
     /// Gives all servers to other processes, and ends. Without another process, nobody runs them
@@ -349,6 +353,7 @@ impl Inner {
             policy: process.policy(),
             cluster: process.cluster(),
             place: self.place.clone(),
+            generation: process.generation(),
         }
     }
 
@@ -442,9 +447,14 @@ impl Inner {
         envelope: &Envelope<'_>,
         may_wait: bool,
     ) -> Result<(Response, Option<Vec<u64>>)> {
-        let Envelope::Request { server, claim, session, number, marks, request } = envelope else {
+        let Envelope::Request { generation, server, claim, session, number, marks, request } =
+            envelope
+        else {
             return Err(Error::Unfit);
         };
+        if *generation != self.process.generation() {
+            return Err(Error::Restored);
+        }
         let (session, number) = (*session, *number);
         let owner = Owner::of(peer);
         if !self.rights.may_be_server(peer) {

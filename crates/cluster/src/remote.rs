@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::handles::Marks;
 use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::{Asked, Peers};
-use crate::waits::{SilentServers, WaitObserver, WaitingRequest};
+use crate::waits::{SilentServers, Wait, WaitObserver, WaitingRequest};
 use crate::wire::{
     Address, BODY_MAX, ClientSecurity, Connections, Pending, Refusal, SHARED_MAX, Terms, WireError,
 };
@@ -20,7 +20,7 @@ use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,6 +86,10 @@ pub struct Remote {
     /// Marks of ids that servers have given users.
     marks: Marks,
     waits: SilentServers,
+    /// Number of restores of the namespace when this was connected (`restoring`).
+    generation: OnceLock<u64>,
+    /// Whether there was another one since.
+    is_outdated: AtomicBool,
 }
 
 impl Remote {
@@ -152,6 +156,8 @@ impl Remote {
             elsewhere: OnceLock::new(),
             marks: Marks::default(),
             waits: SilentServers::default(),
+            generation: OnceLock::new(),
+            is_outdated: AtomicBool::new(false),
         })
     }
 
@@ -188,6 +194,25 @@ impl Remote {
     /// Has processes be found by `elsewhere`, too, once none that is known answers. The first call counts.
     pub(crate) fn look(&self, elsewhere: impl Fn() -> Vec<Address> + Send + Sync + 'static) {
         let _ = self.elsewhere.set(Box::new(elsewhere));
+    }
+
+    /// Has requests be of a generation, unless this knows its own. Returns whether it is that one.
+    pub(crate) fn set_generation(&self, generation: u64) -> bool {
+        *self.generation.get_or_init(|| generation) == generation
+    }
+
+    /// Notes that the namespace was restored since this was connected: all requests fail from now on.
+    fn outdate(&self) -> Error {
+        if !self.is_outdated.swap(true, Ordering::Relaxed) {
+            self.waits.notify(&Wait::Restored);
+        }
+        Error::Restored
+    }
+
+    fn request(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Vec<u8> {
+        // Without a route, there is nobody to send it to.
+        let generation = self.generation.get().copied().unwrap_or_default();
+        envelope::request(generation, server, sender, request, self.marks.of(request))
     }
 
     /// Takes note of where servers run, unless something newer is known.
@@ -264,6 +289,9 @@ impl Remote {
                     Some(route) if before > 0 && route.cluster != self.route().cluster => {
                         (last, is_final) = (Error::Unfit, false);
                     }
+                    Some(route) if !self.set_generation(route.generation) => {
+                        return Err(Failed { error: self.outdate(), is_final: true });
+                    }
                     Some(route) if route.version > before => {
                         self.learn(route);
                         return Ok(());
@@ -302,6 +330,9 @@ impl Remote {
         terms: Terms,
         waiting: &mut WaitingRequest<'_>,
     ) -> Attempt {
+        if self.is_outdated.load(Ordering::Relaxed) {
+            return Attempt::Final(Err(Error::Restored));
+        }
         let route = self.route();
         let known = route.address(server);
         let Some(address) = known.and_then(|address| address.parse().ok()) else {
@@ -324,6 +355,7 @@ impl Remote {
         note_change(request, &answer);
         match answer {
             Ok(Err(error @ Error::NotRunning(_))) => Attempt::Retry(error),
+            Ok(Err(Error::Restored)) => Attempt::Final(Err(self.outdate())),
             Ok(answer) => Attempt::Final(self.learn_marks(request, answer)),
             Err(error) => match &error {
                 WireError::Refused { refusal: Refusal::ReplyTooLarge, .. } => {
@@ -444,7 +476,7 @@ fn unreachable(server: ServerId, error: &WireError) -> Error {
 
 impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
-        let body = envelope::request(server, sender, request, self.marks.of(request));
+        let body = self.request(server, sender, request);
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
         let mut waiting = self.waits.begin(Some(server));
         let mut room = ROOM;
@@ -486,7 +518,7 @@ impl Peers for Remote {
         request: &Request<'_>,
     ) -> Result<Response> {
         check_signals()?;
-        let body = envelope::request(server, sender, request, self.marks.of(request));
+        let body = self.request(server, sender, request);
         let version = self.route().version;
         let mut waiting = self.waits.begin(Some(server));
         let terms = Terms::within(BRIEF).with_room(ROOM);
@@ -526,7 +558,7 @@ impl Peers for Remote {
             let Ok(address) = address.parse() else { continue };
             let body = |at: &usize| {
                 let Asked { server, sender, request } = asked[*at];
-                envelope::request(server, sender, request, self.marks.of(request))
+                self.request(server, sender, request)
             };
             let bodies = Vec::from_iter(places.iter().map(body));
             let bodies = bodies.iter().map(Vec::as_slice);

@@ -14,6 +14,7 @@ use crate::locks::{Locks, is_ending};
 use crate::node::{Node, Shown};
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
+use crate::shown_names::ShownNames;
 use crate::ttl::Believes;
 use crate::{Options, behalf};
 use canopy_as_user::Accounts;
@@ -66,6 +67,8 @@ pub(crate) struct Filesystem {
     believes: Option<Believes>,
     /// Files that were just made, where others change the namespace, too.
     created: Arc<Created>,
+    /// Names that the kernel has of directories, where other mounts rename them.
+    shown_names: Option<Arc<ShownNames>>,
     /// Whether operations name the user behind them.
     names_users: bool,
     /// The kernel's root: that of the namespace, or of a snapshot.
@@ -104,6 +107,11 @@ impl Filesystem {
         self.locks.clone()
     }
 
+    /// Returns the names that the kernel has of directories, if other mounts rename them.
+    pub(crate) fn shown_names(&self) -> Option<Arc<ShownNames>> {
+        self.shown_names.clone()
+    }
+
     pub(crate) fn new(namespace: Arc<dyn Execute>, options: &Options) -> Answer<Self> {
         let accounts = Accounts::system();
         let queries =
@@ -125,6 +133,7 @@ impl Filesystem {
             is_read_only: options.is_read_only,
             believes: options.believes,
             created: Arc::default(),
+            shown_names: options.believes.map(|_| Arc::default()),
             names_users: options.names_users,
             root,
         })
@@ -299,6 +308,9 @@ impl fuser::Filesystem for Filesystem {
         let _work = self.work_for(request);
         let removed = real(self.node(parent))
             .and_then(|parent| self.by(request)?.rmdir(EntryName::new(parent, name.as_bytes())));
+        if let (Some(names), Ok(_)) = (&self.shown_names, &removed) {
+            names.remove(parent, name);
+        }
         empty(reply, removed.map(drop));
     }
 
@@ -403,11 +415,11 @@ impl fuser::Filesystem for Filesystem {
         &self,
         request: &Request,
         id: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.publish_file(request, self.node(id), owner, reply);
+        self.publish_file(request, self.node(id), handle, owner, reply);
     }
 
     fn release(

@@ -80,6 +80,11 @@ impl Locks {
         self.owners.lock().entry(handle.0).or_default().insert(owner);
     }
 
+    /// Returns the owners that have asked by an open file, of which a descriptor is closed.
+    pub(crate) fn owners(&self, handle: FileHandle) -> BTreeSet<LockOwner> {
+        self.owners.lock().get(&handle.0).cloned().unwrap_or_default()
+    }
+
     /// Returns the owners that have asked by an open file, which is closed.
     pub(crate) fn close(&self, handle: FileHandle) -> BTreeSet<LockOwner> {
         self.owners.lock().remove(&handle.0).unwrap_or_default()

@@ -15,6 +15,40 @@ fn twice() -> (Site, PathBuf, PathBuf) {
     (site, one, other)
 }
 
+/// The kernel of a mount remembers where directories were.
+#[test]
+fn directories_that_another_mount_has_moved_can_be_moved() {
+    let mut site = Site::new(3, 1);
+    for options in [&["-o", "cache=0"][..], &[]] {
+        let (one, other) = (site.mount("one", options), site.mount("other", options));
+        for parent in ["a", "b", "c"] {
+            fs::create_dir_all(one.join(parent)).unwrap();
+        }
+        fs::create_dir(one.join("a/d")).unwrap();
+        fs::create_dir(one.join("a/d/below")).unwrap();
+        let number = other.join("a/d").metadata().unwrap().ino();
+        // To a third directory, back to where this kernel has it, and under another name.
+        for (here, moved, there) in [
+            ("a/d", "b/d", "c/d"),
+            ("c/d", "b/d", "c/d"),
+            ("c/d", "b/d", "a/e"),
+            ("a/e", "a/f", "a/e"),
+        ] {
+            assert_eq!(other.join(here).metadata().unwrap().ino(), number);
+            fs::rename(one.join(here), one.join(moved)).unwrap();
+            fs::rename(other.join(moved), other.join(there))
+                .unwrap_or_else(|error| panic!("{here} {moved} {there}: {error}"));
+            assert_eq!(one.join(there).metadata().unwrap().ino(), number);
+            assert!(other.join(there).join("below").is_dir());
+            assert!(!other.join(here).exists() || here == there);
+        }
+        fs::remove_dir_all(other.join("a")).unwrap();
+        for on in ["one", "other"] {
+            success(&site.unmount(on));
+        }
+    }
+}
+
 #[test]
 fn names_are_seen_by_the_other_mount() {
     let (site, one, other) = twice();

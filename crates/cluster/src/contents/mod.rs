@@ -60,6 +60,7 @@ pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
 pub use none::NoStorage;
+pub(crate) use objects::reopen_sessions;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
 use past::PastFiles;

@@ -51,6 +51,19 @@ pub(super) fn sessions(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(numbers.flatten().collect())
 }
 
+/// Has the objects of all sessions looked at later, as if no client had ended its session.
+pub(crate) fn reopen_sessions(storage: &dyn Storage) -> Result<()> {
+    let mut last = None;
+    for listed in storage.list(CHUNKS, "")? {
+        let Some((_, ObjectId { epoch: session, .. })) = parse(&listed.name) else { continue };
+        // All objects of a session follow each other.
+        if last.replace(session) != Some(session) {
+            storage.create(&session_name(session), Bytes::new())?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the sessions that have ended, whose objects may be collected.
 pub(crate) fn ended(storage: &dyn Storage) -> Result<Vec<u64>> {
     let listed = storage.list(ENDED, "")?;
@@ -83,6 +96,27 @@ pub(crate) fn parse(name: &str) -> Option<(ChunkId, ObjectId)> {
     (numbers.next().is_none() && self::name(chunk, object) == name).then_some((chunk, object))
 }
 
+/// Reads the object of a chunk, and proves that it has the length and the checksum of its record.
+pub(crate) fn read(
+    storage: &dyn Storage,
+    chunk: ChunkId,
+    object: ObjectId,
+    (length, checksum): (u32, u64),
+) -> Result<Bytes> {
+    let name = name(chunk, object);
+    let ChunkId { file, number } = chunk;
+    let corrupt =
+        |what: &str| Error::Corrupt(format!("file {file}, chunk {number}: {name}: {what}"));
+    let bytes = match storage.read(&name) {
+        Err(error) if error.is_not_found() => return Err(corrupt("the object is missing")),
+        read => read?,
+    };
+    match bytes.len() == length as usize && hash_of(&bytes) == checksum {
+        true => Ok(bytes),
+        false => Err(corrupt("the object is damaged")),
+    }
+}
+
 /// The storage of chunks.
 pub(super) struct Objects {
     pub(super) environment: Environment,
@@ -106,17 +140,7 @@ impl Objects {
             return Err(what("lost, as a repair has found"));
         }
         let _one = self.transfers.enter();
-        let name = name(chunk, stored.object);
-        let bytes = match self.storage().read(&name) {
-            Err(error) if error.is_not_found() => {
-                return Err(what(&format!("{name}: the object is missing")));
-            }
-            read => read?,
-        };
-        match bytes.len() == stored.object_bytes as usize && hash_of(&bytes) == stored.checksum {
-            true => Ok(bytes),
-            false => Err(what(&format!("{name}: the object is damaged"))),
-        }
+        read(self.storage(), chunk, stored.object, (stored.object_bytes, stored.checksum))
     }
 
     /// Removes an object that no record names, nor ever will.

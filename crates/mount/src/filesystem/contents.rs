@@ -1,6 +1,6 @@
 //! Contents of files: opening, reading, writing and changing the space that they take.
 
-use super::locks::free_all;
+use super::locks::{free_all, note_closing};
 use super::names::free;
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::By;
@@ -312,6 +312,7 @@ impl Filesystem {
         &self,
         request: &Request,
         node: Node,
+        handle: FileHandle,
         owner: fuser::LockOwner,
         reply: ReplyEmpty,
     ) {
@@ -321,8 +322,10 @@ impl Filesystem {
         }
         let events = self.events.clone();
         let owner = LockOwner { kind: LockKind::Range, number: owner.0 };
+        let owners = self.locks.as_ref().map(|locks| locks.owners(handle)).unwrap_or_default();
         self.transfer(request.uid(), false, move |namespace| {
             let published = namespace.publish(id);
+            note_closing(namespace, id, owners.into_iter().filter(|other| *other != owner));
             match published.and(free_all(namespace, id, [owner])) {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(logged_errno(&events, &error)),
