@@ -194,6 +194,13 @@ impl Client {
                 one @ (Administration::Flush | Administration::SetIndexes(_)),
             ) => self.administer(caller, one),
             Operation::Administration(Administration::Settings) => self.settings(caller),
+            Operation::Change(Change::Unlink(name)) => {
+                let reply = self.of_name(caller, name.directory, name.hash(), operation)?;
+                if let Reply::File(id) = &reply {
+                    self.held.note_removal(*id);
+                }
+                Ok(reply)
+            }
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
                     self.of_name(caller, directory, hash, operation)

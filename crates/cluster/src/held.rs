@@ -77,6 +77,8 @@ struct Leaving {
 struct HeldFile {
     count: u64,
     server: ServerId,
+    /// Whether this client has taken a name of it away.
+    is_removed: bool,
 }
 
 /// A hold that is under way. It has ended when this is dropped.
@@ -103,7 +105,8 @@ impl ClientHolds {
     /// Counts a hold. Returns whether the server has lost earlier ones.
     fn count(&self, id: FileId, server: ServerId, life: Life) -> bool {
         let mut state = self.0.lock();
-        let file = state.files.entry(id).or_insert(HeldFile { count: 0, server });
+        let file =
+            state.files.entry(id).or_insert(HeldFile { count: 0, server, is_removed: false });
         file.count += 1;
         file.server = server;
         *state.lives.entry(server).or_insert(life) != life
@@ -139,10 +142,21 @@ impl ClientHolds {
         let mut state = self.0.lock();
         let State { files, leaving, is_open, ticket, .. } = &mut *state;
         let Some(is_open) = is_open else { return };
-        for id in nameless.iter().copied().filter(|id| !is_open(*id)) {
+        // A kernel forgets a file that it has removed itself once no program has it open, and only it
+        // knows of open pipes and devices.
+        let is_removed = |id| files.get(&id).is_some_and(|file: &HeldFile| file.is_removed);
+        let unused = nameless.iter().copied().filter(|id| !is_removed(*id) && !is_open(*id));
+        for id in Vec::from_iter(unused) {
             if let Some(HeldFile { server, .. }) = files.remove(&id) {
                 leaving.push(Leaving { id, ticket: *ticket, server });
             }
+        }
+    }
+
+    /// Notes that this client has taken a name of a file away.
+    pub(crate) fn note_removal(&self, id: FileId) {
+        if let Some(file) = self.0.lock().files.get_mut(&id) {
+            file.is_removed = true;
         }
     }
 

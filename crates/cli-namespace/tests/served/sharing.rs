@@ -2,10 +2,12 @@
 
 use crate::common::{shell, success, wait_until};
 use crate::site::Site;
+use rustix::fs::{CWD, FileType as RustixType, Mode, OFlags, fstat, makedev, mknodat, open};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A cluster that is mounted twice. Directories are not cached, so that there is nothing to wait for.
 fn twice() -> (Site, PathBuf, PathBuf) {
@@ -47,6 +49,40 @@ fn directories_that_another_mount_has_moved_can_be_moved() {
             success(&site.unmount(on));
         }
     }
+}
+
+/// The kernel reports neither the opening of pipes and devices nor descriptors of `O_PATH`.
+#[test]
+fn descriptors_of_removed_files_stay_whatever_the_kernel_reports() {
+    let mut site = Site::new(3, 1);
+    let on = site.mount("on", &[]);
+    let path = |name: &str| on.join(name);
+    let mode = Mode::from_raw_mode(0o640);
+    mknodat(CWD, path("pipe"), RustixType::Fifo, mode, 0).unwrap();
+    mknodat(CWD, path("device"), RustixType::CharacterDevice, mode, makedev(1, 3)).unwrap();
+    fs::write(path("file"), "text").unwrap();
+    symlink("file", path("link")).unwrap();
+    let opened = [
+        ("pipe", OFlags::RDWR | OFlags::NONBLOCK),
+        ("device", OFlags::RDONLY),
+        ("file", OFlags::PATH),
+        ("link", OFlags::PATH | OFlags::NOFOLLOW),
+    ];
+    let opened = opened.map(|(name, flags)| (name, open(path(name), flags, mode).unwrap()));
+    for (name, _) in &opened {
+        fs::remove_file(path(name)).unwrap();
+    }
+    // Servers report files without names each second.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(4) {
+        for (name, descriptor) in &opened {
+            let found = fstat(descriptor).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(found.st_nlink, 0, "{name}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(opened);
+    success(&site.unmount("on"));
 }
 
 /// Programs on two mounts append in turn: under a lock, or after what the other wrote was sent.
