@@ -216,7 +216,7 @@ fn programs_in_c_find_the_library(usr: &Path) {
     let built = cc.output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let ran = Command::new(&program).env("LD_LIBRARY_PATH", usr.join("lib")).output().unwrap();
-    let shown = String::from_utf8(ran.stdout).unwrap();
+    let shown = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && shown.starts_with("1 "), "{shown} {ran:?}");
     let version = pkg_config().args(["--modversion", "canopy"]).output().unwrap();
     let version = String::from_utf8(version.stdout).unwrap();
