@@ -1,7 +1,9 @@
 //! Operations on paths and open files, for the user of the process.
 
 use canopy_cluster::contents::{ClusterNamespace, Memory};
-use canopy_cluster::{Connection, ConnectionError, NoStorage, Security, Speaker, addresses_of};
+use canopy_cluster::{
+    Connection, ConnectionError, Security, Speaker, UnknownStorage, addresses_of,
+};
 use canopy_model::{ErrorKind, Wanted};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::operation::{Access, Change, Changer, Moment, Operation};
@@ -109,7 +111,7 @@ impl Session {
         }
         let reported = connection.place();
         let environment = match storage.or(place).unwrap_or(&reported) {
-            NONE => Environment::system(Arc::new(NoStorage)),
+            NONE => Environment::system(Arc::new(UnknownStorage)),
             place => {
                 let environment = Environment::system(canopy_object_storage::open(place)?);
                 connection.check_storage(&*environment.storage)?;

@@ -5,7 +5,7 @@
 mod requirements;
 
 use canopy_cluster::wire::{ClientSecurity, ServerSecurity};
-use canopy_cluster::{Node, NodeSettings, create_cluster, name_of};
+use canopy_cluster::{ListeningProcess, ListeningSettings, create_cluster, name_of};
 use canopy_namespace::{Ownership, Settings, system_clock};
 use canopy_partition::SplitPolicy;
 use canopy_store::Environment;
@@ -17,8 +17,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn start(environment: &Environment, place: &Path) -> Node {
-    let settings = NodeSettings {
+fn start(environment: &Environment, place: &Path) -> ListeningProcess {
+    let settings = ListeningSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         advertise: None,
         security: ServerSecurity::default(),
@@ -26,7 +26,7 @@ fn start(environment: &Environment, place: &Path) -> Node {
         lease: Some(Duration::from_millis(300)),
         place: place.display().to_string(),
     };
-    Node::start(environment, &system_clock(), &settings).unwrap()
+    ListeningProcess::start(environment, &system_clock(), &settings).unwrap()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_program_in_c_uses_a_cluster() {
     let settings = Settings { chunk_bytes: 64 << 10, ..Settings::default() };
     create_cluster(&environment, &settings, Ownership::ROOT, 4, policy, &system_clock()).unwrap();
     let nodes = [start(&environment, &place), start(&environment, &place)];
-    let addresses = Vec::from_iter(nodes.iter().flat_map(Node::addresses).cloned());
+    let addresses = Vec::from_iter(nodes.iter().flat_map(ListeningProcess::addresses).cloned());
     let name = name_of(&addresses);
     let run = |command: &mut Command| {
         let output = command.output().unwrap();

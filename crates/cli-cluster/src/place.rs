@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use canopy_cluster::certificates::CertificateError;
 use canopy_cluster::membership::MembershipError;
-use canopy_cluster::{NodeError, has_cluster};
+use canopy_cluster::{ListeningError, has_cluster};
 use canopy_index::safety;
 use canopy_store::storage::Storage;
 use std::error::Error;
@@ -90,7 +90,10 @@ pub fn named(namespace: &Path, error: anyhow::Error) -> anyhow::Error {
 fn is_of_storage(error: &(dyn Error + 'static)) -> bool {
     // Errors that show another one have the source of that one.
     let of_node = error.downcast_ref().is_some_and(|error| {
-        matches!(error, NodeError::Cluster(_) | NodeError::Membership(MembershipError::Storage(_)))
+        matches!(
+            error,
+            ListeningError::Cluster(_) | ListeningError::Membership(MembershipError::Storage(_))
+        )
     });
     let of_membership =
         error.downcast_ref().is_some_and(|error| matches!(error, MembershipError::Storage(_)));

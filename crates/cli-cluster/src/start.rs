@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use canopy::commands::cluster::Start as Arguments;
 use canopy::{Outcome, interrupt, message};
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Node, NodeSettings, ProcessSettings, Security};
+use canopy_cluster::{ListeningProcess, ListeningSettings, ProcessSettings, Security};
 use canopy_index::safety;
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         Some(seconds) => Some(settings::lease(Some(seconds)).context("--lease")?),
         None => set.lease,
     };
-    let settings = NodeSettings {
+    let settings = ListeningSettings {
         listen,
         advertise,
         security: security.for_clients()?,
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     canopy::print_events(String::new());
     let mut process = ProcessSettings::default();
     process.memory_bytes = memory.unwrap_or(process.memory_bytes);
-    let node = Node::start_with(&environment, &system_clock(), &settings, process)?;
+    let node = ListeningProcess::start_with(&environment, &system_clock(), &settings, process)?;
     let ends = ends.serves();
     report(&node, metrics)?;
     prometheus.map_or(Ok(()), |file| metrics::write(file, node.process()))?;
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 }
 
 /// Prints where the process can be reached, and serves its numbers.
-fn report(node: &Node, metrics: Option<TcpListener>) -> anyhow::Result<()> {
+fn report(node: &ListeningProcess, metrics: Option<TcpListener>) -> anyhow::Result<()> {
     let running = Vec::from_iter(node.running().iter().map(|server| server.0));
     for address in node.addresses() {
         let (running, all) = (ranges(&running), node.server_count());
@@ -116,7 +116,7 @@ fn report(node: &Node, metrics: Option<TcpListener>) -> anyhow::Result<()> {
 /// # Errors
 ///
 /// Fails if this process is not a member of the cluster any more.
-fn serve(node: &Node, security: &Security, ends: &Receiver<()>) -> anyhow::Result<()> {
+fn serve(node: &ListeningProcess, security: &Security, ends: &Receiver<()>) -> anyhow::Result<()> {
     let mut told = String::new();
     let lease = node.lease().unwrap_or(LOOK_EVERY).max(LOOK_MIN);
     let mut looked = Instant::now();

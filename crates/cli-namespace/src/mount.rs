@@ -109,7 +109,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         threads: daemon::threads(arguments.threads, threads)?,
         name,
         passes_through: is_root && !arguments.no_passthrough,
-        believes: None,
+        cache_times: None,
         names_users: false,
     };
     let directory = arguments.directory.display();

@@ -13,7 +13,7 @@ use canopy::commands::ns::Mount as Arguments;
 use canopy_cluster::Speaker;
 use canopy_cluster::contents::Memory;
 use canopy_model::Credentials;
-use canopy_mount::{Believes, Mount, Options};
+use canopy_mount::{CacheTimes, Mount, Options};
 use canopy_namespace::{Execute, ROOT};
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Options of mount(8), and those beside them.
 struct Wanted {
     access: Access,
-    believes: Believes,
+    cache_times: CacheTimes,
     is_read_only: bool,
 }
 
@@ -70,9 +70,9 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
         }
         _ => bail!("-o cache={seconds}: give seconds, from 0 to {}", CACHE_MAX.as_secs()),
     });
-    let believes = match cached.transpose()? {
-        Some(time) => Believes { files: time, directories: time },
-        None => Believes { files: Duration::ZERO, directories: DIRECTORIES },
+    let cache_times = match cached.transpose()? {
+        Some(time) => CacheTimes { files: time, directories: time },
+        None => CacheTimes { files: Duration::ZERO, directories: DIRECTORIES },
     };
     let mut memory = Memory::default();
     if let Some(bytes) = arguments.cache_size {
@@ -84,7 +84,7 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
             storage: path(&arguments.storage, "storage"),
             memory,
         },
-        believes,
+        cache_times,
         is_read_only: arguments.read_only
             || arguments.snapshot.is_some()
             || arguments.options.iter().any(|one| one == "ro"),
@@ -100,7 +100,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     // Nobody reads what a mount prints.
     served.connection.remote().observe(Arc::new(|wait| tracing::warn!("{wait}")));
-    served.connection.client().cache_directories(wanted.believes.directories);
+    served.connection.client().cache_directories(wanted.cache_times.directories);
     let served = Arc::new(served);
     // Certificates are renewed on disk.
     let warnings = {
@@ -135,7 +135,7 @@ fn mount_and_run(
         threads: daemon::threads(arguments.threads, THREADS.max(threads))?,
         name: served.name.clone(),
         passes_through: false,
-        believes: Some(wanted.believes),
+        cache_times: Some(wanted.cache_times),
         names_users: !served.is_trusted(),
     };
     if let Some(name) = &arguments.snapshot

@@ -10,7 +10,7 @@ use canopy_cluster::contents::{ClusterNamespace, Memory};
 use canopy_cluster::membership::is_stopped;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
-    Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, check_restored,
+    Connection, Security, Speaker, UnknownStorage, WaitObserver, addresses_of, check_restored,
     has_cluster, name_of,
 };
 use canopy_namespace::Result as NamespaceResult;
@@ -216,7 +216,7 @@ fn storage_of(
     access: &Access,
 ) -> anyhow::Result<(Environment, Option<PathBuf>)> {
     if access.storage.as_deref() == Some(Path::new(NONE)) {
-        return Ok((Environment::system(Arc::new(NoStorage)), None));
+        return Ok((Environment::system(Arc::new(UnknownStorage)), None));
     }
     let reported = match addresses(name)? {
         Some(_) => PathBuf::from(connection.place()),

@@ -6,7 +6,7 @@ use crate::handover;
 use crate::holds::makes_held;
 use crate::intents::Backoff;
 use crate::leases::Recalled;
-use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
+use crate::message::{HandOverMessage, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::quotas::Obtaining;
 use crate::server::Server;
@@ -60,9 +60,10 @@ impl Server {
         loop {
             self.clear(peers, request)?;
             recalled.recall(request)?;
-            match self.answer_once(peers, sender, request) {
+            match self.dispatch(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
-                Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
+                Err(Error::WrongServer { target, .. })
+                    if self.learn_of_offers(peers, target)? => {}
                 Err(Error::InDoubt(intent)) => self.wait_out(peers, intent, &mut waits)?,
                 Err(error) => {
                     let (at, short) = self.shortage_of(error)?;
@@ -76,7 +77,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn answer_once(
+    pub(crate) fn dispatch(
         &self,
         peers: &dyn Peers,
         sender: Sender<'_>,
@@ -89,11 +90,11 @@ impl Server {
                 let is_held = makes_held(operation);
                 let execute = || match is_held {
                     true => self.make_held(sender, operation),
-                    false => self.execute_any(peers, caller, operation),
+                    false => self.execute_operation(peers, caller, operation),
                 };
                 match self.execute_once(sender, operation, execute) {
                     Ok((reply, is_first)) => {
-                        self.complete_again(peers, sender, operation, &reply, is_first)?;
+                        self.finish_repeated(peers, sender, operation, &reply, is_first)?;
                         let response = match is_held {
                             true => Response::Held(reply, self.life(session)),
                             false => Response::Reply(reply),
@@ -109,8 +110,8 @@ impl Server {
             Request::Renew(known) => self.renew(session, known),
             Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
-            Request::Part(id) => self.part(*id),
-            Request::LeasePart(id) => self.lease_part(session, *id),
+            Request::DirectoryAtServer(id) => self.part(*id),
+            Request::LeaseDirectory(id) => self.lease_part(session, *id),
             Request::NameOf(id) => self.name_of(caller, *id),
             Request::Search(part) => self.search(peers, caller, part, None),
             Request::Arrivals(since) => Ok(self.arrivals(*since)),
@@ -130,7 +131,7 @@ impl Server {
 
     /// Does what belongs to a change that was executed before, and that its record does not contain:
     /// holding what it made, and waiting until all that need it know attributes of a directory.
-    fn complete_again(
+    fn finish_repeated(
         &self,
         peers: &dyn Peers,
         sender: Sender<'_>,
@@ -170,14 +171,14 @@ impl Server {
         Ok(holds_more)
     }
 
-    fn execute_any(
+    fn execute_operation(
         &self,
         peers: &dyn Peers,
         caller: Caller<'_>,
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         match operation {
-            Operation::Change(change) => self.change_any(peers, caller, operation, change),
+            Operation::Change(change) => self.execute_change(peers, caller, operation, change),
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
                 Err(Error::NotYet("holding a file without a session".into()))
             }
@@ -197,7 +198,7 @@ impl Server {
         }
     }
 
-    fn change_any(
+    fn execute_change(
         &self,
         peers: &dyn Peers,
         caller: Caller<'_>,
@@ -291,7 +292,7 @@ impl Server {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         if self.layout.home(id)? != self.id {
-            return Err(Error::Elsewhere {
+            return Err(Error::WrongServer {
                 target: Target::File(id),
                 partitions: Partitions::default(),
                 changes: 0,
@@ -361,7 +362,7 @@ impl Server {
             let Some(server) = next else { break };
             asked.insert(server);
             match peers.ask(server, Sender::SERVER, &set)? {
-                Response::Part(_, known) => {
+                Response::DirectoryAtServer(_, known) => {
                     known.histories.into_iter().for_each(|one| map.learn(one));
                 }
                 _ => return Err(Error::Unfit),
@@ -404,7 +405,7 @@ impl Server {
         let is_further = |inode: &Inode| !partitions.histories.is_empty() && inode.is_directory();
         let inode = inode.filter(|inode| is_home || is_further(inode));
         let whole = inode.map(|inode| Inode { flags: inode.flags & !flag::ACCESS_HALF, ..inode });
-        Ok(Response::Part(whole, partitions))
+        Ok(Response::DirectoryAtServer(whole, partitions))
     }
 
     fn name_of(&self, caller: Caller<'_>, id: FileId) -> Result<Response> {
@@ -440,15 +441,19 @@ impl Server {
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
             ServerRequest::Ancestor(id) => self.ancestor(*id),
-            ServerRequest::Part(id) => self.part(*id),
-            ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
+            ServerRequest::DirectoryAtServer(id) => self.part(*id),
+            ServerRequest::FateOf(id, attempt) => {
+                self.fate_of(*id, *attempt).map(Response::MkdirVerdict)
+            }
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {
                 self.tablet.end_session(*session)?;
                 Ok(Response::Done(true))
             }
             ServerRequest::HandOver(directory, child, attempt, step) => match step {
-                MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
+                HandOverMessage::Ask => {
+                    self.answer_of(*directory, *child, *attempt).map(Response::Answer)
+                }
                 step => handover::receive(self, *directory, *child, *attempt, step),
             },
             ServerRequest::EndedSessions(after) => {
@@ -492,7 +497,7 @@ impl Server {
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
         let histories = self.known_partitions(half.inode.id)?;
-        Ok(Response::Part(None, Partitions { histories, ..Partitions::default() }))
+        Ok(Response::DirectoryAtServer(None, Partitions { histories, ..Partitions::default() }))
     }
 }
 

@@ -95,7 +95,7 @@ impl Client {
 
     fn answer_or_retry(&self, sent: &Sent<'_>, answer: Result<Response>) -> Result<Response> {
         match answer {
-            Err(Error::Elsewhere { partitions, .. }) => {
+            Err(Error::WrongServer { partitions, .. }) => {
                 self.learn(&mut self.maps.lock(), sent.directory, partitions);
             }
             Err(error) if error.is_passing() => {}

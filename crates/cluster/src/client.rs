@@ -14,13 +14,13 @@ use crate::pace::{Pace, system_pace};
 use crate::peers::{Asked, Peers};
 use crate::refusals::is_undecided;
 use crate::slots::{Slot, Slots};
-use crate::snapshots::Pasts;
+use crate::snapshots::SnapshotClients;
 use crate::tries::{Tries, undecided};
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Entries, FileLocks, Moment, OnSnapshots, Operation,
-    Page, Query, Read, Target,
+    Access, Administration, Caller, Change, Entries, FileLocks, Moment, Operation, Page, Query,
+    Read, SnapshotsRequest, Target,
 };
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Found, Inode, ROOT, Reply, cookie_before, hash_after,
@@ -75,7 +75,7 @@ pub struct Client {
     /// The largest number of servers that any server has reported.
     servers: AtomicU32,
     /// Clients of snapshots.
-    pub(crate) pasts: Pasts,
+    pub(crate) pasts: SnapshotClients,
     /// Whether this is a client of a snapshot.
     is_past: bool,
 }
@@ -100,7 +100,7 @@ impl Client {
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
             servers: AtomicU32::new(0),
-            pasts: Pasts::default(),
+            pasts: SnapshotClients::default(),
             is_past: false,
         }
     }
@@ -182,7 +182,9 @@ impl Client {
             }
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
-            Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
+            Operation::Change(Change::Link { id, .. }) => {
+                self.execute_on_file(caller, *id, operation)
+            }
             Operation::Quotas(quotas) => self.quotas(caller, quotas),
             Operation::Search(query, count_max) => {
                 self.found(caller, query, *count_max).map(Reply::Found)
@@ -195,7 +197,7 @@ impl Client {
             ) => self.administer(caller, one),
             Operation::Administration(Administration::Settings) => self.settings(caller),
             Operation::Change(Change::Unlink(name)) => {
-                let reply = self.of_name(caller, name.directory, name.hash(), operation)?;
+                let reply = self.execute_on_name(caller, name.directory, name.hash(), operation)?;
                 if let Reply::File(id) = &reply {
                     self.held.note_removal(*id);
                 }
@@ -203,9 +205,9 @@ impl Client {
             }
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
-                    self.of_name(caller, directory, hash, operation)
+                    self.execute_on_name(caller, directory, hash, operation)
                 }
-                Target::File(id) => self.of_file(caller, id, operation),
+                Target::File(id) => self.execute_on_file(caller, id, operation),
                 Target::Anywhere => Err(Error::NotYet("a request about the namespace".into())),
             },
         }
@@ -221,7 +223,7 @@ impl Client {
     }
 
     /// Executes an operation on a name.
-    fn of_name(
+    fn execute_on_name(
         &self,
         caller: Caller<'_>,
         directory: FileId,
@@ -277,7 +279,7 @@ impl Client {
         let request = Request::Execute(Operation::Read(Moment::Now, Read::Inode(id)));
         match self.ask(self.home(id)?, self.reader(caller), &request) {
             Ok(Response::Reply(Reply::Inode(inode))) => Ok(Some(inode)),
-            Err(Error::Elsewhere { .. }) => Ok(None),
+            Err(Error::WrongServer { .. }) => Ok(None),
             Err(error) => Err(error),
             Ok(_) => Err(Error::Unfit),
         }
@@ -338,7 +340,7 @@ impl Client {
         loop {
             let (partition, server) = self.find(home, directory, hash);
             let (partitions, changes) = match self.ask(server, sender, request) {
-                Err(Error::Elsewhere { partitions, changes, .. }) => (partitions, changes),
+                Err(Error::WrongServer { partitions, changes, .. }) => (partitions, changes),
                 Err(error) => return Err(error.about(partition, directory)),
                 Ok(response) => return Ok((response, server)),
             };
@@ -385,14 +387,14 @@ impl Client {
     }
 
     /// Executes an operation on a file or a directory of which only the id is known.
-    pub(crate) fn of_file(
+    pub(crate) fn execute_on_file(
         &self,
         caller: Caller<'_>,
         id: FileId,
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
-        let Response::Reply(reply) = self.of_id(caller, id, &request)? else {
+        let Response::Reply(reply) = self.ask_for_id(caller, id, &request)? else {
             return Err(Error::Unfit);
         };
         match reply {
@@ -453,7 +455,7 @@ impl Client {
     }
 
     /// Has one server execute an operation.
-    pub(crate) fn of_server(
+    pub(crate) fn execute_at(
         &self,
         caller: Caller<'_>,
         server: ServerId,
@@ -498,7 +500,9 @@ impl Client {
             request,
             Request::Execute(
                 Operation::Change(_)
-                    | Operation::Snapshots(OnSnapshots::Create(_) | OnSnapshots::Delete(_))
+                    | Operation::Snapshots(
+                        SnapshotsRequest::Create(_) | SnapshotsRequest::Delete(_)
+                    )
             )
         );
         let slot = is_change.then(|| self.slots.take());
@@ -627,7 +631,7 @@ impl Client {
             return Ok(Some(inode));
         }
         let lookup = Operation::Read(Moment::Now, Read::Lookup(name));
-        match self.of_name(caller, name.directory, name.hash(), &lookup) {
+        match self.execute_on_name(caller, name.directory, name.hash(), &lookup) {
             Ok(Reply::Inode(inode)) => Ok(Some(inode)),
             Ok(_) => Err(Error::Unfit),
             Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => Ok(None),
@@ -639,7 +643,7 @@ impl Client {
     fn path(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Vec<u8>>> {
         let (mut names, mut id, mut seen) = (Vec::new(), id, BTreeSet::new());
         while id != ROOT {
-            let Response::NameOf(name) = self.of_id(caller, id, &Request::NameOf(id))? else {
+            let Response::NameOf(name) = self.ask_for_id(caller, id, &Request::NameOf(id))? else {
                 return Err(Error::Unfit);
             };
             // A directory that was moved meanwhile may lead in a circle.

@@ -305,8 +305,8 @@ impl Client {
             return self.part(caller, home, id);
         }
         let now = self.now();
-        match self.ask(home, self.reader(caller), &Request::LeasePart(id))? {
-            Response::LeasedPart(inode, partitions, is_granted) => {
+        match self.ask(home, self.reader(caller), &Request::LeaseDirectory(id))? {
+            Response::LeasedDirectory(inode, partitions, is_granted) => {
                 asking.until = is_granted.then_some(now + longest.min(USED));
                 Ok((inode, partitions))
             }
@@ -321,8 +321,8 @@ impl Client {
         server: ServerId,
         id: FileId,
     ) -> Result<(Option<Inode>, Partitions)> {
-        match self.ask(server, self.reader(caller), &Request::Part(id))? {
-            Response::Part(inode, partitions) => Ok((inode, partitions)),
+        match self.ask(server, self.reader(caller), &Request::DirectoryAtServer(id))? {
+            Response::DirectoryAtServer(inode, partitions) => Ok((inode, partitions)),
             _ => Err(Error::Unfit),
         }
     }

@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn what_is_sent_is_an_envelope() {
         let sender = Sender { session: SessionId(5), number: 6, ..Sender::SERVER };
-        let sent = super::request(7, ServerId(3), sender, &Request::Part(ROOT), Vec::new());
+        let sent =
+            super::request(7, ServerId(3), sender, &Request::DirectoryAtServer(ROOT), Vec::new());
         let envelope = Envelope::Request {
             generation: 7,
             server: ServerId(3),
@@ -219,12 +220,17 @@ mod tests {
             session: SessionId(5),
             number: 6,
             marks: Vec::new(),
-            request: Request::Part(ROOT),
+            request: Request::DirectoryAtServer(ROOT),
         };
         assert_eq!(sent, encode(&envelope));
         assert_eq!(class_of(&sent), RequestClass::Client);
-        let nested =
-            super::request(7, ServerId(3), Sender::SERVER, &Request::Part(ROOT), Vec::new());
+        let nested = super::request(
+            7,
+            ServerId(3),
+            Sender::SERVER,
+            &Request::DirectoryAtServer(ROOT),
+            Vec::new(),
+        );
         assert_eq!(class_of(&nested), RequestClass::Nested);
         let of_server = Request::OfServer(ServerRequest::Named(Vec::new()));
         let sent = super::request(7, ServerId(300), sender, &of_server, Vec::new());

@@ -16,7 +16,7 @@ pub enum Error {
     Namespace(#[from] canopy_namespace::Error),
     /// Another server holds what the request is about.
     #[error("{target} is on another server")]
-    Elsewhere {
+    WrongServer {
         /// Name or file of the request.
         target: Target,
         /// Partitions of the directory, as the server knows them.

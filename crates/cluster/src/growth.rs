@@ -37,7 +37,7 @@ impl Growth {
     }
 
     /// Returns the partitions that may have to be split, each once.
-    pub(crate) fn take_grown(&self) -> Vec<(FileId, PartitionId)> {
+    pub(crate) fn take_oversized(&self) -> Vec<(FileId, PartitionId)> {
         let mut grown = self.grown.lock();
         match grown.is_empty() {
             true => Vec::new(),
@@ -156,7 +156,7 @@ impl Server {
     }
 
     /// Records that a partition is not split by its size any more, unless it may be.
-    pub(crate) fn keep_whole_unless(
+    pub(crate) fn set_splittable(
         &self,
         may_split: bool,
         directory: FileId,

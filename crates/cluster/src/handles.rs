@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, SessionId};
 use crate::wire::Peer;
 use canopy_namespace::operation::{
-    Access, Change, Hold, Moment, OnQuotas, OnSnapshots, Operation, Read,
+    Access, Change, Hold, Moment, Operation, QuotasRequest, Read, SnapshotsRequest,
 };
 use canopy_namespace::{Entry, FileId, Inode, ROOT, Reply};
 use canopy_store::Environment;
@@ -227,8 +227,8 @@ fn named(request: &Request<'_>) -> Vec<Place> {
     let ids = match request {
         Request::Execute(operation) => named_by(operation),
         Request::List(page) => vec![page.directory],
-        Request::Part(id) | Request::NameOf(id) | Request::Split(id, _) => vec![*id],
-        Request::LeasePart(id) => vec![*id],
+        Request::DirectoryAtServer(id) | Request::NameOf(id) | Request::Split(id, _) => vec![*id],
+        Request::LeaseDirectory(id) => vec![*id],
         Request::Hold(hold, _) => named_by_hold(hold),
         Request::Reclaim(ids, _) => ids.clone(),
         Request::Lock(request) => vec![request.id],
@@ -255,7 +255,9 @@ fn named_in_past(request: &PastRequest<'_>) -> Vec<FileId> {
     match request {
         PastRequest::Execute(operation) => named_by(operation),
         PastRequest::List(page) => vec![page.directory],
-        PastRequest::Part(id) | PastRequest::NameOf(id) | PastRequest::Parents(id) => vec![*id],
+        PastRequest::DirectoryAtServer(id) | PastRequest::NameOf(id) | PastRequest::Parents(id) => {
+            vec![*id]
+        }
         PastRequest::Search(part) => vec![part.query.base],
         PastRequest::Servers => Vec::new(),
     }
@@ -291,13 +293,15 @@ fn named_by(operation: &Operation<'_>) -> Vec<FileId> {
         Operation::Hold(hold) => named_by_hold(hold),
         Operation::Change(change) => named_by_change(change),
         Operation::Quotas(quotas) => match quotas {
-            OnQuotas::OfTree(id) | OnQuotas::SetTree(id, _) | OnQuotas::RemoveTree(id) => vec![*id],
-            OnQuotas::All
-            | OnQuotas::Of(_)
-            | OnQuotas::Set(..)
-            | OnQuotas::RemoveTreeOfNumber(_) => Vec::new(),
+            QuotasRequest::OfTree(id)
+            | QuotasRequest::SetTree(id, _)
+            | QuotasRequest::RemoveTree(id) => vec![*id],
+            QuotasRequest::All
+            | QuotasRequest::Of(_)
+            | QuotasRequest::Set(..)
+            | QuotasRequest::RemoveTreeOfNumber(_) => Vec::new(),
         },
-        Operation::Snapshots(OnSnapshots::Enter(_, directory, _)) => vec![*directory],
+        Operation::Snapshots(SnapshotsRequest::Enter(_, directory, _)) => vec![*directory],
         Operation::Snapshots(_) | Operation::Administration(_) => Vec::new(),
         Operation::Search(query, _) | Operation::Explain(query, _) => vec![query.base],
     }
@@ -331,7 +335,7 @@ fn given(request: &Request<'_>, response: &Response) -> Vec<Place> {
         Response::Reply(reply) | Response::Held(reply, _) => given_by(reply),
         Response::Listed(entries, _) => entries.iter().filter_map(|entry| shown(&entry)).collect(),
         Response::Found(found, ..) => found.iter().map(|found| found.inode.id).collect(),
-        Response::Part(inode, _) | Response::LeasedPart(inode, ..) => {
+        Response::DirectoryAtServer(inode, _) | Response::LeasedDirectory(inode, ..) => {
             inode.iter().map(|inode| inode.id).collect()
         }
         _ => Vec::new(),

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::holds::{APART, MovedHold};
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::message::{HandOverMessage, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::{DirectoryHalf, FileId, MovedEntry};
@@ -25,7 +25,7 @@ const HOLDS: usize = 4096;
 
 /// A step of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandOverStage {
     /// The receiver records that an attempt begins.
     Begin,
     /// The receiver records some entries.
@@ -43,13 +43,13 @@ pub enum Step {
 }
 
 /// Asked before each step whether to take it. A test stops here.
-pub trait Steps {
+pub trait HandOverHook {
     /// Returns whether to go on.
-    fn goes_on(&mut self, step: Step) -> bool;
+    fn goes_on(&mut self, step: HandOverStage) -> bool;
 }
 
-impl<F: FnMut(Step) -> bool> Steps for F {
-    fn goes_on(&mut self, step: Step) -> bool {
+impl<F: FnMut(HandOverStage) -> bool> HandOverHook for F {
+    fn goes_on(&mut self, step: HandOverStage) -> bool {
         self(step)
     }
 }
@@ -73,7 +73,7 @@ impl HandOver<'_> {
     /// # Errors
     ///
     /// Fails with `Stopped` if it did not come to the decision or to its end, and as the tablets do.
-    pub(crate) fn run(&self, steps: &mut dyn Steps) -> Result<u64> {
+    pub(crate) fn run(&self, steps: &mut dyn HandOverHook) -> Result<u64> {
         if !self.giver.begin_moving(self.directory, self.child, self.attempt) {
             return Err(Error::Stopped(self.child));
         }
@@ -93,20 +93,20 @@ impl HandOver<'_> {
     }
 
     /// Sends a step to the receiver.
-    fn send(&self, step: MoveStep<'_>) -> Result<Response> {
+    fn send(&self, step: HandOverMessage<'_>) -> Result<Response> {
         let step = ServerRequest::HandOver(self.directory, self.child, self.attempt, step);
         self.peers.ask(self.receiver, Sender::SERVER, &Request::OfServer(step))
     }
 
     /// The receiver gets all entries, and records that they are there. Returns the files that move,
     /// and the number of entries.
-    fn offer(&self, steps: &mut dyn Steps) -> Result<(HashSet<FileId>, u64)> {
+    fn offer(&self, steps: &mut dyn HandOverHook) -> Result<(HashSet<FileId>, u64)> {
         let HandOver { giver, directory, child, .. } = *self;
-        self.check(steps.goes_on(Step::Begin))?;
+        self.check(steps.goes_on(HandOverStage::Begin))?;
         // It may have been removed just before the hand-over began.
         self.check(!giver.has_removed(directory)?)?;
         let half = giver.tablet.directory_half(directory)?;
-        let begun = self.send(MoveStep::Begin(Cow::Owned(half), self.placement))?;
+        let begun = self.send(HandOverMessage::Begin(Cow::Owned(half), self.placement))?;
         self.check(begun == Response::Begun(Begun::Accepted))?;
         let hashes = child.hashes(child.first_depth());
         let mut files = HashSet::new();
@@ -121,18 +121,18 @@ impl HandOver<'_> {
             files.extend(here.map(|inode| inode.id));
             last = entries.last().map(|entry| entry.name.clone());
             for some in in_steps(entries) {
-                self.check(steps.goes_on(Step::Entries))?;
-                let taken = self.send(MoveStep::Entries(Cow::Owned(some)))?;
+                self.check(steps.goes_on(HandOverStage::Entries))?;
+                let taken = self.send(HandOverMessage::Entries(Cow::Owned(some)))?;
                 self.check(taken.done()?)?;
             }
         }
         self.send_executed()?;
         for holds in messages_of(giver.holds_of(&files)) {
-            self.check(self.send(MoveStep::Holds(holds))?.done()?)?;
+            self.check(self.send(HandOverMessage::Holds(holds))?.done()?)?;
         }
-        self.check(steps.goes_on(Step::Complete))?;
+        self.check(steps.goes_on(HandOverStage::Complete))?;
         let count = giver.tablet.count_entries(directory, &hashes)?;
-        let is_complete = self.send(MoveStep::Complete(count, self.splits))?.done()?;
+        let is_complete = self.send(HandOverMessage::Complete(count, self.splits))?.done()?;
         self.check(is_complete)?;
         Ok((files, count))
     }
@@ -144,26 +144,26 @@ impl HandOver<'_> {
         // A crash must not take back what the receiver knows to be executed.
         self.giver.tablet.table().sync()?;
         for records in records.chunks(RECORDS) {
-            let taken = self.send(MoveStep::Executed(Cow::Borrowed(records)))?;
+            let taken = self.send(HandOverMessage::Executed(Cow::Borrowed(records)))?;
             self.check(taken.done()?)?;
         }
         Ok(())
     }
 
-    fn give(&self, steps: &mut dyn Steps) -> Result<()> {
-        self.check(steps.goes_on(Step::Give))?;
+    fn give(&self, steps: &mut dyn HandOverHook) -> Result<()> {
+        self.check(steps.goes_on(HandOverStage::Give))?;
         let HandOver { giver, directory, child, attempt, .. } = *self;
         let is_given = giver.record(directory, |holdings| holdings.give(child, attempt))?;
         self.check(is_given)
     }
 
     /// The receiver holds the partition, and the giver removes its copies.
-    fn finish(&self, steps: &mut dyn Steps) -> Result<()> {
+    fn finish(&self, steps: &mut dyn HandOverHook) -> Result<()> {
         let HandOver { giver, directory, child, attempt, .. } = *self;
-        self.check(steps.goes_on(Step::Hold))?;
-        let is_held = self.send(MoveStep::Hold)?.done()?;
+        self.check(steps.goes_on(HandOverStage::Hold))?;
+        let is_held = self.send(HandOverMessage::Hold)?.done()?;
         self.check(is_held)?;
-        self.check(steps.goes_on(Step::Confirm))?;
+        self.check(steps.goes_on(HandOverStage::Confirm))?;
         giver.record(directory, |holdings| holdings.confirm(child, attempt))?;
         remove_remains(giver, directory, steps)
     }
@@ -209,13 +209,13 @@ pub(crate) fn receive(
     directory: FileId,
     child: PartitionId,
     attempt: Attempt,
-    step: &MoveStep<'_>,
+    step: &HandOverMessage<'_>,
 ) -> Result<Response> {
     match step {
-        MoveStep::Begin(half, placement) => {
+        HandOverMessage::Begin(half, placement) => {
             begin(receiver, half, *placement, child, attempt).map(Response::Begun)
         }
-        MoveStep::Entries(entries) => {
+        HandOverMessage::Entries(entries) => {
             let takes = receiver.take_entries(directory, child, attempt, entries)?;
             if takes {
                 // Locks that an attempt has brought that failed.
@@ -224,21 +224,21 @@ pub(crate) fn receive(
             }
             Ok(Response::Done(takes))
         }
-        MoveStep::Executed(records) => {
+        HandOverMessage::Executed(records) => {
             receiver.sessions.adopt(records.iter().map(|record| record.session));
             receiver.tablet.take_executed(records)?;
             receiver.tablet.table().sync()?;
             Ok(Response::Done(true))
         }
-        MoveStep::Holds(holds) => {
+        HandOverMessage::Holds(holds) => {
             let takes = receiver.holdings(directory)?.takes_entries(child, attempt);
             if takes {
                 receiver.take_arriving_holds(directory, child, attempt, holds)?;
             }
             Ok(Response::Done(takes))
         }
-        MoveStep::Complete(count, splits) => {
-            receiver.keep_whole_unless(*splits, directory, child)?;
+        HandOverMessage::Complete(count, splits) => {
+            receiver.set_splittable(*splits, directory, child)?;
             let hashes = child.hashes(child.first_depth());
             let mut is_complete = false;
             if receiver.tablet.count_entries(directory, &hashes)? == *count {
@@ -249,14 +249,14 @@ pub(crate) fn receive(
             }
             Ok(Response::Done(is_complete))
         }
-        MoveStep::Hold => {
+        HandOverMessage::Hold => {
             let holds = receiver.record(directory, |holdings| holdings.hold(child, attempt))?;
             if holds {
                 receiver.keep_arrived_holds(directory, child);
             }
             Ok(Response::Done(holds))
         }
-        MoveStep::Ask => receiver.answer_of(directory, child, attempt).map(Response::Answer),
+        HandOverMessage::Ask => receiver.answer_of(directory, child, attempt).map(Response::Answer),
     }
 }
 
@@ -282,7 +282,7 @@ fn begin(
         if begun != Begun::Busy {
             break;
         }
-        remove_remains(receiver, directory, &mut |_: Step| true)?;
+        remove_remains(receiver, directory, &mut |_: HandOverStage| true)?;
     }
     if begun == Begun::Accepted {
         receiver.drop_arrived_holds(directory, child, |before| before < attempt)?;
@@ -294,7 +294,7 @@ fn begin(
 pub(crate) fn remove_remains(
     server: &Server,
     directory: FileId,
-    steps: &mut dyn Steps,
+    steps: &mut dyn HandOverHook,
 ) -> Result<()> {
     let holdings = server.holdings(directory)?;
     for (partition, _) in holdings.remains() {
@@ -302,7 +302,7 @@ pub(crate) fn remove_remains(
         // A confirmation may come between two steps, and changes the record.
         let mut expected = expected;
         loop {
-            if !steps.goes_on(Step::Remove) {
+            if !steps.goes_on(HandOverStage::Remove) {
                 return Err(Error::Stopped(partition));
             }
             if !server.remove_some(directory, partition, expected, ENTRIES)? {
@@ -335,7 +335,7 @@ pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Re
     for (child, attempt) in Vec::from_iter(receiver.holdings(directory)?.unanswered()) {
         let placement = receiver.recorded_placement(directory)?;
         let giver = placement.server(child.parent().unwrap_or_default());
-        let ask = ServerRequest::HandOver(directory, child, attempt, MoveStep::Ask);
+        let ask = ServerRequest::HandOver(directory, child, attempt, HandOverMessage::Ask);
         let answer = peers.ask(giver, Sender::SERVER, &Request::OfServer(ask))?;
         let Response::Answer(answer) = answer else { return Err(Error::Unfit) };
         receiver.record(directory, |holdings| match answer {
@@ -362,7 +362,7 @@ pub(crate) fn ask_all(receiver: &Server, peers: &dyn Peers) -> Result<()> {
     for directory in receiver.directories() {
         if receiver.has_offers(Some(directory)) {
             ask(receiver, peers, directory)?;
-            remove_remains(receiver, directory, &mut |_: Step| true)?;
+            remove_remains(receiver, directory, &mut |_: HandOverStage| true)?;
         }
     }
     Ok(())
@@ -379,14 +379,14 @@ pub(crate) fn recover(server: &Server, peers: &dyn Peers) -> Result<bool> {
     for directory in server.directories() {
         for (child, attempt) in Vec::from_iter(server.holdings(directory)?.unconfirmed()) {
             let receiver = server.recorded_placement(directory)?.server(child);
-            let hold = ServerRequest::HandOver(directory, child, attempt, MoveStep::Hold);
+            let hold = ServerRequest::HandOver(directory, child, attempt, HandOverMessage::Hold);
             let held = peers.ask(receiver, Sender::SERVER, &Request::OfServer(hold))?;
             if held.done()? {
                 server.record(directory, |holdings| holdings.confirm(child, attempt))?;
             }
         }
         ask(server, peers, directory)?;
-        remove_remains(server, directory, &mut |_: Step| true)?;
+        remove_remains(server, directory, &mut |_: HandOverStage| true)?;
         is_done &= is_at_rest(server, directory)?;
     }
     Ok(is_done)

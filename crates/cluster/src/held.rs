@@ -277,7 +277,7 @@ impl Client {
 
     fn hold_file(&self, caller: Caller<'_>, id: FileId, pending: &Pending<'_>) -> Result<()> {
         let request = Request::Hold(Hold::File(id), pending.ticket);
-        let (response, server) = self.of_id_at(caller, id, &request)?;
+        let (response, server) = self.ask_for_id_with_server(caller, id, &request)?;
         let Response::Held(_, life) = response else { return Err(Error::Unfit) };
         self.count(caller, id, server, life);
         Ok(())
@@ -330,7 +330,7 @@ impl Client {
             Target::Name { directory, hash } => {
                 self.at_server(caller, directory, hash, &request)?
             }
-            Target::File(id) => self.of_id_at(caller, id, &request)?,
+            Target::File(id) => self.ask_for_id_with_server(caller, id, &request)?,
             Target::Anywhere => return Err(Error::Unfit),
         };
         let Response::Held(Reply::Inode(inode), life) = response else { return Err(Error::Unfit) };
@@ -371,7 +371,7 @@ impl Client {
         };
         for one in files.into_iter().filter(|one| absent.contains(&one.id)) {
             let request = Request::Hold(Hold::Release(one.id, 1), one.ticket);
-            match self.of_id_at(caller, one.id, &request) {
+            match self.ask_for_id_with_server(caller, one.id, &request) {
                 Err(error) if error.is_passing() => self.held.0.lock().leaving.push(one),
                 // A file that has gone is held no longer.
                 Ok(_) | Err(_) => {}
@@ -466,7 +466,7 @@ impl Client {
         }
         self.locks.doubt(&[id]);
         let request = Request::Hold(Hold::File(id), pending.ticket);
-        let found = self.of_id_at(caller, id, &request);
+        let found = self.ask_for_id_with_server(caller, id, &request);
         let mut state = self.held.0.lock();
         match found {
             Ok((Response::Held(_, life), server)) => {

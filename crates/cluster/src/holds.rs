@@ -143,7 +143,7 @@ impl Server {
             return Err(Error::NotYet("holding a file without a session".into()));
         }
         let operation = Operation::Hold(hold.clone());
-        let state = self.settled(&operation)?;
+        let state = self.wait_for_hand_over(&operation)?;
         let here = |outcome: canopy_namespace::Result<Reply>| {
             outcome.map_err(|error| self.refusal(&state, error))
         };
@@ -183,7 +183,7 @@ impl Server {
         self.sessions.begin(session)?;
         let mut absent = Vec::new();
         for id in ids {
-            let _state = self.settled(&Operation::Hold(Hold::File(*id)))?;
+            let _state = self.wait_for_hand_over(&Operation::Hold(Hold::File(*id)))?;
             match self.hold_file(*id) {
                 Ok(_) => self.note_hold(session, *id, ticket)?,
                 Err(error) if is_absent(&error) => absent.push(*id),
@@ -197,7 +197,7 @@ impl Server {
     pub(crate) fn release(&self, session: SessionId, files: &[(FileId, u64)]) -> Result<Response> {
         let mut absent = Vec::new();
         for (id, ticket) in files {
-            let _state = self.settled(&Operation::Hold(Hold::Release(*id, 1)))?;
+            let _state = self.wait_for_hand_over(&Operation::Hold(Hold::Release(*id, 1)))?;
             if !self.let_go(session, *id, *ticket)? && !self.tablet.has_file(*id)? {
                 absent.push(*id);
             }
@@ -242,7 +242,7 @@ impl Server {
         if sender.session == SessionId::SERVER {
             return Err(Error::NotYet("holding a file without a session".into()));
         }
-        let state = self.settled(operation)?;
+        let state = self.wait_for_hand_over(operation)?;
         let made = self.tablet.execute_for(sender.caller, operation);
         let reply = made.map_err(|error| self.refusal(&state, error))?;
         if let Reply::Inode(inode) = &reply {
@@ -254,7 +254,7 @@ impl Server {
     /// Holds a file that was made before, as the reply is sent again. It may have gone since.
     pub(crate) fn hold_made(&self, session: SessionId, made: &Reply) -> Result<()> {
         let Reply::Inode(inode) = made else { return Ok(()) };
-        let _state = self.settled(&Operation::Hold(Hold::File(inode.id)))?;
+        let _state = self.wait_for_hand_over(&Operation::Hold(Hold::File(inode.id)))?;
         match self.hold_file(inode.id) {
             Ok(_) => self.note_hold(session, inode.id, 0),
             Err(error) if is_absent(&error) => Ok(()),

@@ -1,7 +1,7 @@
 //! Leases of directories: how long clients may remember the access half of a directory, and its name.
 //!
-//! The home of a directory grants a lease to a session with its attributes ([`Request::LeasePart`]),
-//! for [`TERM`]. A change of these attributes, or of the directory's name, first *recalls* the leases
+//! The home of a directory grants a lease to a session with its attributes
+//! ([`Request::LeaseDirectory`]), for [`TERM`]. A change of these attributes, or of the directory's name, first *recalls* the leases
 //! of all other sessions: the home grants them no more, and the change waits until those end that it
 //! has granted. The server of a name asks the home for this ([`ServerRequest::Recall`]), and waits
 //! itself, since servers do not wait for each other.
@@ -32,7 +32,7 @@
 //! Times and counts of a directory change with each name in it. Leases do not cover them: clients see
 //! changes of others once their lease has ended.
 //!
-//! [`Request::LeasePart`]: crate::message::Request::LeasePart
+//! [`Request::LeaseDirectory`]: crate::message::Request::LeaseDirectory
 //! [`ServerRequest::Recall`]: crate::message::ServerRequest::Recall
 
 use crate::error::{Error, Result};
@@ -224,8 +224,8 @@ impl Server {
             && self.leases.grant(id, session, self.now())
             && !self.is_under_change(id);
         match self.part(id)? {
-            Response::Part(inode, partitions) => {
-                Ok(Response::LeasedPart(inode, partitions, is_granted))
+            Response::DirectoryAtServer(inode, partitions) => {
+                Ok(Response::LeasedDirectory(inode, partitions, is_granted))
             }
             _ => Err(Error::Unfit),
         }

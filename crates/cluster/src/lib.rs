@@ -1,8 +1,8 @@
 //! A namespace on several servers (GIGA+): each has a table of its own, and large directories are
 //! spread over them.
 //!
-//! Processes run servers (`node`), and clients reach them over the network (`connection`). `docs/cluster.md`
-//! describes the whole for administrators, and `docs/SEMANTICS.md` what is promised.
+//! Processes run servers (`listening`), and clients reach them over the network (`connection`).
+//! `docs/cluster.md` describes the whole for administrators, and `docs/SEMANTICS.md` what is promised.
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -20,7 +20,7 @@
 //! | when partitions split, and the split; numbers of entries | `growth`, `process/splitting`; `tally` |
 //! | splits by hand | `spreading` |
 //! | time and waiting, which a simulation decides | `pace` |
-//! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
+//! | a process that listens and executes what arrives | `listening`, `workers`; callers: `rights` |
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `client/by_id`, `layout`; pauses: `tries` |
@@ -76,13 +76,13 @@ mod holds;
 mod intents;
 mod layout;
 mod leases;
+mod listening;
 mod locks;
 pub mod membership;
 mod message;
 mod metrics;
 mod mkdir;
 mod namespace;
-mod node;
 mod offline_recovery;
 mod pace;
 mod peers;
@@ -112,32 +112,32 @@ mod workers;
 
 pub use client::Client;
 pub use connection::{Connection, ConnectionError, Speaker, addresses_of, name_of};
-pub use contents::{ClusterNamespace, NoStorage};
-pub use cuts::{CutId, CutReply, CutStep};
+pub use contents::{ClusterNamespace, UnknownStorage};
+pub use cuts::{CutId, CutMessage, CutReply};
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use futures::{AsyncClient, Execution};
-pub use handover::{Step, Steps};
+pub use handover::{HandOverHook, HandOverStage};
 pub use holds::MovedHold;
-pub use intents::{Arriving, Holds, Moving, Part, Seen};
+pub use intents::{Arriving, Holds, IntentPart, MovingFile, PartOutcome};
+pub use listening::{ListeningError, ListeningProcess, ListeningSettings};
 pub use locks::{LastRequest, LockAsk, LockReply, LockRequest};
 pub use message::{
-    Fate, IntentReply, IntentStep, Life, MoveStep, Partitions, PastRequest, Refusal, Request,
-    Response, Sender, ServerRequest, SessionId, ThenRequest,
+    HandOverMessage, IntentMessage, IntentReply, Life, MkdirVerdict, Partitions, PastRequest,
+    Refusal, Request, Response, Sender, ServerRequest, SessionId, ThenRequest,
 };
 pub use metrics::{Counter, Metrics};
-pub use node::{Node, NodeError, NodeSettings};
 pub use offline_recovery::settle_stopped;
 pub use pace::Pace;
 pub use peers::{Asked, Peers};
 pub use process::{Process, ProcessSettings};
-pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
+pub use quotas::{Obtained, ShareMessage, ShareReply, ShareRequest};
 pub use remote::{Patience, Remote};
 pub use restoring::{RestoreError, check_restored, restore_cluster, unfinished_restore};
 pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
-pub use snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
+pub use snapshots::{CutMade, CutRequest, SnapshotEntry, SnapshotTables};
 pub use spreading::{HeldPartition, partitions, partitions_of, placement, split, spread};
 pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
 pub use tally::Tally;

@@ -4,14 +4,14 @@
 //! never does. Threads are divided by that (`envelope::RequestClass`).
 
 use crate::check::DirectoryFact;
-use crate::cuts::{CutId, CutReply, CutStep};
+use crate::cuts::{CutId, CutMessage, CutReply};
 use crate::error::Error;
 use crate::holds::MovedHold;
-use crate::intents::{Part, Seen};
+use crate::intents::{IntentPart, PartOutcome};
 use crate::locks::{LockReply, LockRequest};
-use crate::quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
+use crate::quotas::{Obtained, ShareMessage, ShareReply, ShareRequest};
 use crate::searching::{ArrivalMark, NameRange, SearchPart};
-use crate::snapshots::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
+use crate::snapshots::{CutMade, CutRequest, SnapshotEntry, SnapshotTables};
 use crate::tally::Tally;
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, LockOwner, Operation, Page, Target};
@@ -70,7 +70,7 @@ pub enum Request<'a> {
     /// Returns entries of one partition.
     List(#[serde(borrow)] Page<'a>),
     /// Returns what the server has of a directory: its part of the inode, and its partitions.
-    Part(FileId),
+    DirectoryAtServer(FileId),
     /// Returns a name of a file, and the directory that it is in.
     NameOf(FileId),
     /// Returns the server whose table gave out an id. Any server knows.
@@ -97,7 +97,7 @@ pub enum Request<'a> {
     /// Returns the names that the server came to hold since a moment.
     Arrivals(ArrivalMark),
     /// A request about cuts, to server 0.
-    Cut(OnCut),
+    Cut(CutRequest),
     /// Reads from the server as the snapshot of a number has it.
     Past(u64, #[serde(borrow)] PastRequest<'a>),
     /// Returns the directories with names of a file, one for each name. Only somebody who is trusted
@@ -114,9 +114,9 @@ pub enum Request<'a> {
     Lock(LockRequest),
     /// Returns the session's waiting locks whose turn it is. Waits for one up to a second.
     AwaitLocks,
-    /// Like `Part`, to the home of a directory, for a session that remembers the reply while it has a
-    /// lease.
-    LeasePart(FileId),
+    /// Like `DirectoryAtServer`, to the home of a directory, for a session that remembers the reply
+    /// while it has a lease.
+    LeaseDirectory(FileId),
 }
 
 /// A request to a server as a snapshot has it. See [`Request`].
@@ -127,7 +127,7 @@ pub enum PastRequest<'a> {
     /// Returns entries of one partition.
     List(#[serde(borrow)] Page<'a>),
     /// Returns what the server had of a directory.
-    Part(FileId),
+    DirectoryAtServer(FileId),
     /// Returns a name of a file, and the directory that it was in.
     NameOf(FileId),
     /// Returns the directories with names of a file.
@@ -143,8 +143,8 @@ pub enum PastRequest<'a> {
 pub enum ThenRequest {
     /// Like `ServerRequest::Ancestor`.
     Ancestor(FileId),
-    /// Like `ServerRequest::Part`.
-    Part(FileId),
+    /// Like `ServerRequest::DirectoryAtServer`.
+    DirectoryAtServer(FileId),
 }
 
 /// Something that only servers ask each other.
@@ -166,15 +166,15 @@ pub enum ServerRequest<'a> {
     /// more.
     EndSession(u64),
     /// A step of a hand-over.
-    HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
+    HandOver(FileId, PartitionId, Attempt, HandOverMessage<'a>),
     /// A message about a change that concerns several servers.
-    Intent(IntentId, Box<IntentStep<'a>>),
+    Intent(IntentId, Box<IntentMessage<'a>>),
     /// To the home of a directory: returns what a search on another server has to know of it.
     Ancestor(FileId),
-    /// Returns what the server has of a directory, as [`Request::Part`] does.
-    Part(FileId),
+    /// Returns what the server has of a directory, as [`Request::DirectoryAtServer`] does.
+    DirectoryAtServer(FileId),
     /// A round of a cut.
-    Cut(CutId, CutStep),
+    Cut(CutId, CutMessage),
     /// To server 0: returns all snapshots.
     Snapshots,
     /// Returns sessions that have ended, above one or from the first on.
@@ -198,7 +198,7 @@ pub enum ServerRequest<'a> {
     /// Gives a file without a name one that the server holds: a pointer, or a directory's access half.
     Adopt(OwnedName, Box<Inode>),
     /// A message about limits of accounts.
-    Share(ShareStep),
+    Share(ShareMessage),
     /// To server 0: returns the checkpoints of a snapshot.
     SnapshotTables(u64),
     /// To the home of a directory: a session changes its name. Nobody else gets a lease for some time.
@@ -214,7 +214,7 @@ pub enum ServerRequest<'a> {
 
 /// A message about an intent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum IntentStep<'a> {
+pub enum IntentMessage<'a> {
     /// To a participant: checks a part, for a user or somebody who is trusted, and prepares it.
     Prepare {
         /// The age of the change.
@@ -222,7 +222,7 @@ pub enum IntentStep<'a> {
         /// The user, if one has to be checked.
         who: Option<Cow<'a, Credentials>>,
         /// The part.
-        part: Cow<'a, Part>,
+        part: Cow<'a, IntentPart>,
         /// Executed changes that the participant has to know once it has a file of the decider.
         executed: Vec<ExecutedRecord>,
         /// Number of executed changes of the participant, in an epoch of its table, that the decider has.
@@ -257,9 +257,9 @@ pub enum IntentStep<'a> {
 pub enum IntentReply {
     /// The part is prepared. The decider has to know these executed changes once it has a file of the
     /// participant.
-    Prepared(Preparation, Seen, Vec<ExecutedRecord>),
+    Prepared(Preparation, PartOutcome, Vec<ExecutedRecord>),
     /// The part was checked, and there is nothing to prepare.
-    Seen(Seen),
+    Checked(PartOutcome),
     /// Something is locked. The decider sends the part again later.
     Wait,
     /// An older change has locked something. The decider gives up what it has, and begins again.
@@ -290,7 +290,7 @@ pub struct Partitions {
 
 /// A step of the hand-over of a partition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum MoveStep<'a> {
+pub enum HandOverMessage<'a> {
     /// To the receiver: an attempt begins. These are the attributes of the directory, and the servers
     /// of its partitions.
     Begin(Cow<'a, DirectoryHalf>, Placement),
@@ -317,7 +317,7 @@ pub enum Response {
     /// Entries, and the last hash of the partition that they are from.
     Listed(Entries, u64),
     /// A server's part of a directory: of the inode, unless it has none, and its partitions.
-    Part(Option<Inode>, Partitions),
+    DirectoryAtServer(Option<Inode>, Partitions),
     /// A name and its directory; none if the file has no name.
     NameOf(Option<(FileId, Vec<u8>)>),
     /// A server.
@@ -333,7 +333,7 @@ pub enum Response {
     /// The reply to a message about an intent.
     Intent(IntentReply),
     /// State of an attempt to make a directory.
-    Fate(Fate),
+    MkdirVerdict(MkdirVerdict),
     /// The reply to an operation that holds a file.
     Held(Reply, Life),
     /// The session was renewed. Of the files that it holds, the first ones were handed over, and the
@@ -392,7 +392,7 @@ pub enum Response {
     /// Files and owners of locks that may be set now.
     Turns(Vec<(FileId, LockOwner)>),
     /// The home's part of a directory, its partitions, and whether the session has a lease.
-    LeasedPart(Option<Inode>, Partitions, bool),
+    LeasedDirectory(Option<Inode>, Partitions, bool),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.
@@ -406,7 +406,7 @@ pub struct Life {
 
 /// State of an attempt to make a directory, by the word of an owner of the table with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fate {
+pub enum MkdirVerdict {
     /// The directory got its name.
     Named,
     /// It may get its name.
@@ -421,7 +421,7 @@ pub enum Fate {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Refusal {
     /// Another server holds what the request is about.
-    Elsewhere {
+    WrongServer {
         /// Name or file of the request.
         target: Target,
         /// Partitions of the directory, as the server knows them.
@@ -446,7 +446,7 @@ pub enum Refusal {
 impl From<&Error> for Refusal {
     fn from(error: &Error) -> Self {
         match error {
-            Error::Elsewhere { target, partitions, changes, servers } => Refusal::Elsewhere {
+            Error::WrongServer { target, partitions, changes, servers } => Refusal::WrongServer {
                 target: *target,
                 partitions: partitions.clone(),
                 changes: *changes,
@@ -474,8 +474,8 @@ impl From<&Error> for Refusal {
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Elsewhere { target, partitions, changes, servers } => {
-                Error::Elsewhere { target, partitions, changes, servers }
+            Refusal::WrongServer { target, partitions, changes, servers } => {
+                Error::WrongServer { target, partitions, changes, servers }
             }
             Refusal::NotRunning(server) => Error::NotRunning(server),
             Refusal::NotYet(what) => Error::NotYet(what.into()),

@@ -127,7 +127,7 @@ impl Metrics {
         timed.note(began.elapsed());
         match answer {
             Ok(_) => {}
-            Err(Error::Elsewhere { target, .. }) => {
+            Err(Error::WrongServer { target, .. }) => {
                 self.addressing_errors.add(1);
                 self.id_misses.add(u64::from(matches!(target, Target::File(_))));
             }
@@ -211,7 +211,7 @@ fn kind_of(request: &Request<'_>) -> usize {
     let kind = match request {
         Request::Execute(operation) => kind_of_operation(operation),
         Request::List(_) => "list",
-        Request::Part(_) | Request::LeasePart(_) => "stat",
+        Request::DirectoryAtServer(_) | Request::LeaseDirectory(_) => "stat",
         Request::NameOf(_) | Request::HomeOf(_) => "lookup",
         Request::Hold(..) => "hold",
         Request::Reclaim(..) | Request::Renew(_) | Request::EndSession => "session",
@@ -257,7 +257,7 @@ mod tests {
         let began = Instant::now().checked_sub(Duration::from_millis(2)).unwrap();
         metrics.note(&lookup, began, &Err::<(), _>(Error::Unfit));
         let (target, partitions) = (Target::File(ROOT), crate::message::Partitions::default());
-        let elsewhere = Error::Elsewhere { target, partitions, changes: 0, servers: 1 };
+        let elsewhere = Error::WrongServer { target, partitions, changes: 0, servers: 1 };
         metrics.note(&Request::EndSession, Instant::now(), &Err::<(), _>(elsewhere));
         metrics.moved_entries.add(7);
         let gauge = Gauge { name: "servers", help: "Servers that run here.", value: 3 };

@@ -10,7 +10,7 @@
 //! if the attempt has ended, by the word of an owner of that table, without a record of the name.
 
 use crate::error::{Error, Result};
-use crate::message::{Fate, Request, Response, Sender, ServerRequest};
+use crate::message::{MkdirVerdict, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::{FileId, NewDirectory, Tablet};
@@ -127,20 +127,20 @@ impl Server {
     }
 
     /// Server of the name: returns what became of an attempt to make a directory.
-    pub(crate) fn fate_of(&self, id: FileId, attempt: Attempt) -> Result<Fate> {
+    pub(crate) fn fate_of(&self, id: FileId, attempt: Attempt) -> Result<MkdirVerdict> {
         if attempt.epoch > self.epoch() {
-            return Ok(Fate::Unknown);
+            return Ok(MkdirVerdict::Unknown);
         }
         // An attempt ends after it has given the name, so this order misses none.
         if self.making.running.lock().contains(&attempt) {
-            return Ok(Fate::Pending);
+            return Ok(MkdirVerdict::Pending);
         }
         if !self.tablet.has_named(id)? {
-            return Ok(Fate::Ended);
+            return Ok(MkdirVerdict::Ended);
         }
         // The home forgets by this word, so a crash must not take the name.
         self.tablet.table().sync()?;
-        Ok(Fate::Named)
+        Ok(MkdirVerdict::Named)
     }
 
     /// Server of names: has the homes of directories know that they have names.
@@ -180,13 +180,13 @@ impl Server {
         let mut is_done = true;
         for (id, Unnamed { server, attempt, .. }) in old {
             let ask = Request::OfServer(ServerRequest::FateOf(id, attempt));
-            let Response::Fate(fate) = peers.ask(server, Sender::SERVER, &ask)? else {
+            let Response::MkdirVerdict(fate) = peers.ask(server, Sender::SERVER, &ask)? else {
                 return Err(Error::Unfit);
             };
             match fate {
-                Fate::Named => self.finish_making(&[id])?,
-                Fate::Ended => self.drop_directory(id)?,
-                Fate::Pending | Fate::Unknown => is_done = false,
+                MkdirVerdict::Named => self.finish_making(&[id])?,
+                MkdirVerdict::Ended => self.drop_directory(id)?,
+                MkdirVerdict::Pending | MkdirVerdict::Unknown => is_done = false,
             }
         }
         Ok(is_done)

@@ -7,22 +7,22 @@ use crate::administration::build_indexes;
 use crate::answer::Answered;
 use crate::client::Client;
 use crate::contents::adopt_ended;
-use crate::cuts::CutStep;
+use crate::cuts::CutMessage;
 use crate::error::{Error, Result};
 use crate::handover;
 use crate::layout::Layout;
 use crate::locks::{Account, LockWaiters};
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
+use crate::message::{HandOverMessage, Request, Response, Sender, ServerRequest, SessionId};
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::peers::Peers;
-use crate::quotas::{ShareReply, ShareStep};
+use crate::quotas::{ShareMessage, ShareReply};
 use crate::restoring;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
 use crate::tasks::{Task, Tasks};
-use crate::upkeep::TableCare;
+use crate::upkeep::TableMaintenance;
 use canopy_namespace::operation::{Administration, Caller, Change, Operation};
 use canopy_namespace::{Clock, NoOpenFiles, ProcessMemory, Tablet, TabletRange, open_table_at};
 use canopy_partition::{ServerId, SplitPolicy};
@@ -78,7 +78,7 @@ pub struct Process {
     clock: Clock,
     layout: Arc<Layout>,
     pub(crate) memory: ProcessMemory,
-    pub(crate) care: TableCare,
+    pub(crate) care: TableMaintenance,
     pub(crate) metrics: Arc<Metrics>,
     servers: RwLock<BTreeMap<ServerId, Arc<Server>>>,
     /// Asks the servers that other processes run, if there are any.
@@ -178,7 +178,7 @@ impl Process {
             clock: clock.clone(),
             layout,
             memory: ProcessMemory::new(environment, settings.memory_bytes),
-            care: TableCare::default(),
+            care: TableMaintenance::default(),
             metrics: Arc::default(),
             servers: RwLock::default(),
             others,
@@ -396,12 +396,16 @@ impl Process {
         if server.asks_for_offers.swap(false, Ordering::Relaxed) {
             self.tasks.add(Task::Offers(server.id));
         }
-        for (directory, partition) in server.growth.take_grown() {
+        for (directory, partition) in server.growth.take_oversized() {
             self.tasks.add(Task::Split(server.id, directory, partition));
         }
         let answered = answered?;
-        if let Request::OfServer(ServerRequest::HandOver(directory, child, _, MoveStep::Hold)) =
-            request
+        if let Request::OfServer(ServerRequest::HandOver(
+            directory,
+            child,
+            _,
+            HandOverMessage::Hold,
+        )) = request
         {
             // A partition may arrive with too many entries.
             self.tasks.add(Task::Split(server.id, *directory, *child));
@@ -427,7 +431,7 @@ impl Process {
             self.tasks.add(Task::Limits(server.id));
         }
         let counts = Response::Share(ShareReply::Done(false));
-        if let Request::OfServer(ServerRequest::Share(ShareStep::Count(true))) = request
+        if let Request::OfServer(ServerRequest::Share(ShareMessage::Count(true))) = request
             && answered.as_ref().is_ok_and(|answered| answered.response == counts)
         {
             let server = server.clone();
@@ -601,7 +605,7 @@ impl Process {
                 self.note_failure(&format!("server {id}"), error);
             }
             server.checking.expire();
-            for (directory, partition) in server.growth.take_grown() {
+            for (directory, partition) in server.growth.take_oversized() {
                 self.tasks.add(Task::Split(id, directory, partition));
             }
             if server.making.has_named() {
@@ -735,7 +739,9 @@ impl Process {
 /// Returns whether a request may leave something to be found out.
 fn concerns_several(request: &Request<'_>) -> bool {
     match request {
-        Request::OfServer(ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Rest)) => true,
+        Request::OfServer(ServerRequest::Intent(..) | ServerRequest::Cut(_, CutMessage::Rest)) => {
+            true
+        }
         Request::Execute(Operation::Change(change)) => {
             matches!(
                 change,

@@ -36,7 +36,7 @@ impl Server {
             Ok(false) => state.changes,
             Err(error) => return error.into(),
         };
-        Error::Elsewhere { target, partitions, changes, servers: self.layout.server_count() }
+        Error::WrongServer { target, partitions, changes, servers: self.layout.server_count() }
     }
 
     /// Fails with what the server knows of a directory unless it holds names with this hash.

@@ -67,7 +67,7 @@ impl Patience {
 }
 
 /// Returns addresses of processes from another source, such as the cluster map.
-type Elsewhere = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
+type FindProcesses = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
 
 /// The processes of a cluster, as a client or another process knows them.
 pub struct Remote {
@@ -82,7 +82,7 @@ pub struct Remote {
     /// Addresses that the user gave.
     seeds: Vec<Address>,
     /// Finds processes once none that is known answers.
-    elsewhere: OnceLock<Elsewhere>,
+    elsewhere: OnceLock<FindProcesses>,
     /// Marks of ids that servers have given users.
     marks: Marks,
     waits: SilentServers,
@@ -409,8 +409,8 @@ fn reads(request: &Request<'_>) -> bool {
         ),
         Request::Hold(hold, _) => !matches!(hold, Hold::Release(..)),
         Request::List(_)
-        | Request::Part(_)
-        | Request::LeasePart(_)
+        | Request::DirectoryAtServer(_)
+        | Request::LeaseDirectory(_)
         | Request::NameOf(_)
         | Request::Parents(_)
         | Request::HomeOf(_)
@@ -426,7 +426,7 @@ fn reads(request: &Request<'_>) -> bool {
 /// not.
 fn note_change<T>(request: &Request<'_>, answer: &std::result::Result<Result<T>, WireError>) {
     let is_executed = match answer {
-        Ok(Err(Error::NotRunning(_) | Error::Elsewhere { .. })) => false,
+        Ok(Err(Error::NotRunning(_) | Error::WrongServer { .. })) => false,
         Ok(_) => true,
         Err(error) => !error.is_surely_not_executed(),
     };

@@ -95,7 +95,7 @@ pub(crate) struct State {
     /// Servers of the partitions of directories that were split, or are about to be.
     pub(crate) placements: HashMap<FileId, Placement>,
     /// The names that are being handed over.
-    moving: Option<Moving>,
+    moving: Option<HandingOver>,
     /// Counts changes of partitions, and those that may have moved a file.
     pub(crate) changes: u64,
     pub(crate) intents: Intents,
@@ -141,14 +141,14 @@ impl Recorded {
 }
 
 #[derive(Clone)]
-struct Moving {
+struct HandingOver {
     directory: FileId,
     child: PartitionId,
     attempt: Attempt,
     hashes: RangeInclusive<u64>,
 }
 
-impl Moving {
+impl HandingOver {
     fn has(&self, directory: FileId, hash: u64) -> bool {
         self.directory == directory && self.hashes.contains(&hash)
     }
@@ -219,7 +219,7 @@ impl Server {
     ///
     /// Fails with `Elsewhere` if another server holds them, and as the tablet does.
     pub(crate) fn execute(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
-        let state = self.settled(operation)?;
+        let state = self.wait_for_hand_over(operation)?;
         let executed = self.tablet.execute_for(caller, operation);
         // While this was read, a change of several servers may have taken the file away. It ends only
         // once `state` is free, so the file cannot have come back.
@@ -275,7 +275,7 @@ impl Server {
         id: FileId,
         change: impl FnOnce(&Tablet) -> canopy_namespace::Result<T>,
     ) -> Result<T> {
-        let state = self.settled(&Operation::Change(Change::TouchAccess(id)))?;
+        let state = self.wait_for_hand_over(&Operation::Change(Change::TouchAccess(id)))?;
         if !self.tablet.has_file(id)? {
             return Err(self.refusal(&state, canopy_namespace::Error::NotHere(Target::File(id))));
         }
@@ -284,13 +284,14 @@ impl Server {
 
     /// Does something to names, of which this server has to hold the first. None if it does not hold
     /// all of them, or if `change` finds that other servers are concerned.
-    pub(crate) fn alone<T>(
+    pub(crate) fn change_if_local<T>(
         &self,
         names: &[EntryName<'_>],
         change: impl FnOnce(&Tablet) -> canopy_namespace::Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let has =
-            |moving: &Moving| Ok(names.iter().any(|name| moving.has(name.directory, name.hash())));
+        let has = |moving: &HandingOver| {
+            Ok(names.iter().any(|name| moving.has(name.directory, name.hash())))
+        };
         let keys = names.iter().map(|name| LockKey::Name(name.directory, name.hash()));
         let state = self.wait(has, &Vec::from_iter(keys))?;
         for (at, name) in names.iter().enumerate() {
@@ -306,14 +307,14 @@ impl Server {
 
     /// Does something to a file that has to be here, and to a name. None if `change` finds that other
     /// servers are concerned.
-    pub(crate) fn alone_with_file<T>(
+    pub(crate) fn change_file_if_local<T>(
         &self,
         id: FileId,
         name: EntryName<'_>,
         change: impl FnOnce(&Tablet) -> canopy_namespace::Result<Option<T>>,
     ) -> Result<Option<T>> {
         let (directory, hash) = (name.directory, name.hash());
-        let has = |moving: &Moving| {
+        let has = |moving: &HandingOver| {
             let old = self.tablet.name_of(id)?;
             let is_old = old.is_some_and(|(directory, hash)| moving.has(directory, hash));
             Ok(is_old || moving.has(directory, hash))
@@ -402,7 +403,10 @@ impl Server {
     }
 
     /// Waits until no hand-over concerns a change or a hold.
-    pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
+    pub(crate) fn wait_for_hand_over(
+        &self,
+        operation: &Operation<'_>,
+    ) -> Result<RwLockReadGuard<'_, State>> {
         if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
             return Ok(self.state.read());
         }
@@ -411,7 +415,7 @@ impl Server {
             Target::File(id) => vec![LockKey::File(id)],
             Target::Anywhere => Vec::new(),
         };
-        let concerns = |moving: &Moving| {
+        let concerns = |moving: &HandingOver| {
             let is_named = match operation.target() {
                 Target::Name { directory, hash } => moving.has(directory, hash),
                 Target::File(id) => self
@@ -434,7 +438,7 @@ impl Server {
     /// Waits until no hand-over concerns a change. Fails if an intent has locked what it needs.
     fn wait(
         &self,
-        concerns: impl Fn(&Moving) -> canopy_namespace::Result<bool>,
+        concerns: impl Fn(&HandingOver) -> canopy_namespace::Result<bool>,
         keys: &[LockKey],
     ) -> Result<RwLockReadGuard<'_, State>> {
         let mut has_waited = false;
@@ -476,7 +480,7 @@ impl Server {
         // With the lock: a cut looks at `moving` after it has paused this.
         let is_free = state.moving.is_none() && !is_locked && !self.cuts.is_paused();
         if is_free {
-            state.moving = Some(Moving { directory, child, attempt, hashes });
+            state.moving = Some(HandingOver { directory, child, attempt, hashes });
         }
         is_free
     }

@@ -69,8 +69,8 @@ pub fn placement(
     held: &[HeldPartition],
 ) -> Result<Option<Placement>> {
     let Some(first) = held.first() else { return Ok(None) };
-    match peers.ask(first.server, Sender::SERVER, &Request::Part(directory))? {
-        Response::Part(_, partitions) => Ok(partitions.placement),
+    match peers.ask(first.server, Sender::SERVER, &Request::DirectoryAtServer(directory))? {
+        Response::DirectoryAtServer(_, partitions) => Ok(partitions.placement),
         _ => Err(Error::Unfit),
     }
 }

@@ -46,23 +46,23 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The care for the tables of the servers that run.
 #[derive(Default)]
-pub(crate) struct TableCare {
+pub(crate) struct TableMaintenance {
     /// None before tables are looked after.
     threads: OnceLock<Arc<UpkeepThreads>>,
-    tables: Mutex<BTreeMap<ServerId, Cared>>,
+    tables: Mutex<BTreeMap<ServerId, MaintainedTable>>,
 }
 
-struct Cared {
+struct MaintainedTable {
     upkeep: Upkeep,
     /// The last failure that the log has.
     failure: Option<String>,
 }
 
-impl TableCare {
+impl TableMaintenance {
     /// Has the table of a server looked after, if tables are.
     pub(crate) fn begin(&self, server: ServerId, table: &Arc<Table>) {
         if let Some(threads) = self.threads.get() {
-            let cared = Cared { upkeep: threads.look_after(table), failure: None };
+            let cared = MaintainedTable { upkeep: threads.look_after(table), failure: None };
             self.tables.lock().insert(server, cared);
         }
     }

@@ -3,8 +3,8 @@
 
 use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
 use canopy_cluster::{
-    Client, Error, LockAsk, LockRequest, Node, NodeSettings, Patience, Peers, Remote, Request,
-    Response, Sender, SessionId, create_cluster,
+    Client, Error, ListeningProcess, ListeningSettings, LockAsk, LockRequest, Patience, Peers,
+    Remote, Request, Response, Sender, SessionId, create_cluster,
 };
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
@@ -28,7 +28,7 @@ const ONE: u32 = 1234;
 const OTHER: u32 = 1235;
 const NOBODY: u32 = 65_534;
 
-fn start() -> Node {
+fn start() -> ListeningProcess {
     start_process(&storage())
 }
 
@@ -39,8 +39,8 @@ fn storage() -> Environment {
     environment
 }
 
-fn start_process(environment: &Environment) -> Node {
-    let settings = NodeSettings {
+fn start_process(environment: &Environment) -> ListeningProcess {
+    let settings = ListeningSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         security: ServerSecurity::default(),
         to_others: ClientSecurity::default(),
@@ -48,7 +48,7 @@ fn start_process(environment: &Environment) -> Node {
         lease: Some(Duration::from_millis(300)),
         place: String::new(),
     };
-    Node::start(environment, &system_clock(), &settings).unwrap()
+    ListeningProcess::start(environment, &system_clock(), &settings).unwrap()
 }
 
 /// Connects as a user, who is asked for the connection alone.
@@ -228,7 +228,7 @@ fn restore_no_locks(other: &Remote, own: FileId) {
 }
 
 /// A session is used by those alone for whom it was begun.
-fn share_no_session(node: &Node, one: &Remote, other: &Remote, own: FileId) {
+fn share_no_session(node: &ListeningProcess, one: &Remote, other: &Remote, own: FileId) {
     let session = one.begin_session().unwrap();
     let ask = |remote: &Remote, session, uid, request: &Request<'_>| {
         let who = Credentials::new(uid, []);
@@ -275,7 +275,7 @@ fn share_no_objects(other: &Remote, session: SessionId, file: FileId) {
 }
 
 /// A user with very many sessions keeps nobody else from beginning one.
-fn begin_many_sessions(node: &Node, one: &Remote, other: &Remote) {
+fn begin_many_sessions(node: &ListeningProcess, one: &Remote, other: &Remote) {
     let renew = |remote: &Remote, uid| {
         let who = Credentials::new(uid, []);
         let session = remote.begin_session().unwrap();

@@ -5,8 +5,10 @@
 
 use canopy_cluster::contents::Memory;
 use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
-use canopy_cluster::{ClusterNamespace, Connection, Node, NodeSettings, Security, create_cluster};
-use canopy_mount::{Believes, Mount, Options};
+use canopy_cluster::{
+    ClusterNamespace, Connection, ListeningProcess, ListeningSettings, Security, create_cluster,
+};
+use canopy_mount::{CacheTimes, Mount, Options};
 use canopy_namespace::{Ownership, Settings, system_clock};
 use canopy_partition::SplitPolicy;
 use canopy_store::Environment;
@@ -31,7 +33,7 @@ const LEASE: Duration = Duration::from_millis(300);
 /// A running cluster of two processes, here threads.
 struct Site {
     environment: Environment,
-    nodes: Mutex<Vec<Node>>,
+    nodes: Mutex<Vec<ListeningProcess>>,
 }
 
 impl Site {
@@ -50,7 +52,7 @@ impl Site {
     }
 
     fn start(&self, listen: Address) {
-        let settings = NodeSettings {
+        let settings = ListeningSettings {
             listen: vec![listen],
             security: ServerSecurity::default(),
             to_others: ClientSecurity::default(),
@@ -58,7 +60,7 @@ impl Site {
             lease: Some(LEASE),
             place: String::new(),
         };
-        let node = Node::start(&self.environment, &system_clock(), &settings).unwrap();
+        let node = ListeningProcess::start(&self.environment, &system_clock(), &settings).unwrap();
         self.nodes.lock().unwrap().push(node);
     }
 
@@ -85,13 +87,13 @@ struct Mounted {
 impl Mounted {
     fn new(site: &Site) -> Self {
         // Changes of the other mount have to be seen at once.
-        Self::believing(site, Believes::NOTHING)
+        Self::believing(site, CacheTimes::NOTHING)
     }
 
-    fn believing(site: &Site, believes: Believes) -> Self {
+    fn believing(site: &Site, cache_times: CacheTimes) -> Self {
         let security = Security::of_client(None, None).unwrap();
         let connection = Connection::open(&site.addresses(), security, Arc::new(|_| {})).unwrap();
-        connection.client().cache_directories(believes.directories);
+        connection.client().cache_directories(cache_times.directories);
         let namespace = connection.namespace(&site.environment, Memory::default()).unwrap();
         let on = TempDir::new_in("/dev/shm").unwrap();
         let options = Options {
@@ -101,7 +103,7 @@ impl Mounted {
             threads: 8,
             name: "conformance".into(),
             passes_through: false,
-            believes: Some(believes),
+            cache_times: Some(cache_times),
             names_users: false,
         };
         let mut mount = Mount::new(namespace.clone(), on.path(), &options).unwrap();
@@ -186,7 +188,7 @@ fn creates_and_looks_cost_few_messages() {
     const OF_SPLITS: f64 = 100.0;
     let site = Site::new();
     let (files, directories) = (Duration::ZERO, Duration::from_secs(1));
-    let mounted = Mounted::believing(&site, Believes { files, directories });
+    let mounted = Mounted::believing(&site, CacheTimes { files, directories });
     let directory = mounted.on.path().join("d");
     std::fs::create_dir(&directory).unwrap();
     let path = |number: u64| directory.join(number.to_string());

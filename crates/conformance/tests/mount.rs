@@ -74,7 +74,7 @@ fn conforms(chunk_bytes: u64, known: &str) {
         threads: 2,
         name: "conformance".into(),
         passes_through: true,
-        believes: None,
+        cache_times: None,
         names_users: false,
     };
     let mut mount = Mount::new(namespace.clone(), target.path(), &options).unwrap();

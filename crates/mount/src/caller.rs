@@ -5,15 +5,15 @@ use fuser::Request;
 
 /// A process that asks for something.
 #[derive(Clone, Copy)]
-pub(crate) struct By {
+pub(crate) struct CallingProcess {
     pub(crate) uid: u32,
     gid: u32,
     pid: u32,
 }
 
-impl By {
+impl CallingProcess {
     pub(crate) fn of(request: &Request) -> Self {
-        By { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+        CallingProcess { uid: request.uid(), gid: request.gid(), pid: request.pid() }
     }
 
     /// Returns the groups of the process, as far as they can be found out.

@@ -15,7 +15,7 @@ use crate::node::{Node, Shown};
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
 use crate::shown_names::ShownNames;
-use crate::ttl::Believes;
+use crate::ttl::CacheTimes;
 use crate::{Options, behalf};
 use canopy_as_user::Accounts;
 use canopy_events::LimitedEvents;
@@ -64,7 +64,7 @@ pub(crate) struct Filesystem {
     passes_through: bool,
     is_read_only: bool,
     /// How long the kernel may believe something, if others change the namespace, too.
-    believes: Option<Believes>,
+    cache_times: Option<CacheTimes>,
     /// Files that were just made, where others change the namespace, too.
     created: Arc<Created>,
     /// Names that the kernel has of directories, where other mounts rename them.
@@ -78,12 +78,12 @@ pub(crate) struct Filesystem {
 impl Filesystem {
     /// Returns how long the kernel may believe what is looked up from now on. What a crash has left
     /// may give files other sizes and times until it was looked at.
-    fn ttl(&self) -> Believes {
-        if let Some(believes) = self.believes {
-            return believes;
+    fn ttl(&self) -> CacheTimes {
+        if let Some(cache_times) = self.cache_times {
+            return cache_times;
         }
         let is_settled = self.namespace.state().is_ok_and(|state| !state.has_strays);
-        if is_settled { Believes::all_for(TTL) } else { Believes::NOTHING }
+        if is_settled { CacheTimes::all_for(TTL) } else { CacheTimes::NOTHING }
     }
 
     /// Returns the namespace for the user behind a request: where servers check that user's rights, it
@@ -131,9 +131,9 @@ impl Filesystem {
             modes: Arc::default(),
             passes_through: options.passes_through,
             is_read_only: options.is_read_only,
-            believes: options.believes,
+            cache_times: options.cache_times,
             created: Arc::default(),
-            shown_names: options.believes.map(|_| Arc::default()),
+            shown_names: options.cache_times.map(|_| Arc::default()),
             names_users: options.names_users,
             root,
         })
@@ -148,8 +148,8 @@ impl Filesystem {
     }
 
     /// Returns how long the kernel may cache the attributes of a node from now on.
-    fn ttl_of(&self, node: Node) -> Believes {
-        if node.is_current() { self.ttl() } else { Believes::NOTHING }
+    fn ttl_of(&self, node: Node) -> CacheTimes {
+        if node.is_current() { self.ttl() } else { CacheTimes::NOTHING }
     }
 }
 
@@ -194,7 +194,7 @@ impl fuser::Filesystem for Filesystem {
             }
         }
         // Names that servers report are not cached, and each would have to be held.
-        if self.believes.is_none() {
+        if self.cache_times.is_none() {
             let plus = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
             let _ = config.add_capabilities(plus);
         }
@@ -408,7 +408,7 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let appends = self.believes.is_some() && open_flags.0 & nix::libc::O_APPEND != 0;
+        let appends = self.cache_times.is_some() && open_flags.0 & nix::libc::O_APPEND != 0;
         let place = contents::WritePlace { offset, appends };
         self.write_file(request, self.node(id), place, data, flags, reply);
     }

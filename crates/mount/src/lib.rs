@@ -41,7 +41,7 @@ mod ttl;
 
 pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SEND, SNAPSHOTS};
 pub use quotas::{QUOTA, QuotaReport, Wanted};
-pub use ttl::Believes;
+pub use ttl::CacheTimes;
 
 use canopy_fuse::mounted::{Mounted, Terms, Unmounter};
 use canopy_namespace::Execute;
@@ -67,7 +67,7 @@ pub struct Options {
     pub passes_through: bool,
     /// How long the kernel may believe names and attributes, if others change the namespace, too:
     /// clients of the same servers. None if all changes come through this mount.
-    pub believes: Option<Believes>,
+    pub cache_times: Option<CacheTimes>,
     /// Whether operations name the user behind them, for servers that check what that user may do.
     pub names_users: bool,
 }

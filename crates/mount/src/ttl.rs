@@ -5,20 +5,20 @@ use std::time::Duration;
 
 /// How long the kernel may cache names and attributes that others change, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Believes {
+pub struct CacheTimes {
     /// Attributes of files, and names that do not exist.
     pub files: Duration,
     /// Those of directories.
     pub directories: Duration,
 }
 
-impl Believes {
+impl CacheTimes {
     /// Nothing is cached.
-    pub const NOTHING: Self = Believes { files: Duration::ZERO, directories: Duration::ZERO };
+    pub const NOTHING: Self = CacheTimes { files: Duration::ZERO, directories: Duration::ZERO };
 
     /// Everything is cached for some time.
     pub(crate) fn all_for(time: Duration) -> Self {
-        Believes { files: time, directories: time }
+        CacheTimes { files: time, directories: time }
     }
 
     /// Returns the time for a file with this inode. The time of a directory follows the lease of the

@@ -7,8 +7,8 @@
 use crate::contents::Contents;
 use crate::namespace::{Namespace, create_namespace};
 use crate::operation::{
-    Access, Administration, Change, Changer, Execute, FileContents, Hold, Moment, OnQuotas,
-    OnSnapshots, Operation, Page, Query, Read,
+    Access, Administration, Change, Changer, Execute, FileContents, Hold, Moment, Operation, Page,
+    Query, QuotasRequest, Read, SnapshotsRequest,
 };
 use crate::quota::{Account, Limits};
 use crate::records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
@@ -233,13 +233,13 @@ fn reads() -> Vec<Operation<'static>> {
 fn on_quotas() -> Vec<Operation<'static>> {
     let limits = Limits { inodes_hard: 9, bytes_hard: 8192, ..Limits::default() };
     let all = [
-        OnQuotas::Set(Account::User(7), limits),
-        OnQuotas::SetTree(DIRECTORY, limits),
-        OnQuotas::All,
-        OnQuotas::Of(Account::Group(8)),
-        OnQuotas::OfTree(SMALL),
-        OnQuotas::RemoveTree(DIRECTORY),
-        OnQuotas::RemoveTreeOfNumber(1),
+        QuotasRequest::Set(Account::User(7), limits),
+        QuotasRequest::SetTree(DIRECTORY, limits),
+        QuotasRequest::All,
+        QuotasRequest::Of(Account::Group(8)),
+        QuotasRequest::OfTree(SMALL),
+        QuotasRequest::RemoveTree(DIRECTORY),
+        QuotasRequest::RemoveTreeOfNumber(1),
     ];
     let mut all = Vec::from_iter(all.into_iter().map(Operation::Quotas));
     all.insert(2, create(name_in(DIRECTORY, b"more"), file_type::REGULAR));
@@ -254,16 +254,16 @@ fn others(expression: &Expression) -> Vec<Operation<'_>> {
     vec![
         Operation::Search(query(Moment::Now), 10),
         Operation::Explain(query(Moment::Now), true),
-        Operation::Snapshots(OnSnapshots::Create("s")),
+        Operation::Snapshots(SnapshotsRequest::Create("s")),
         Operation::Change(Change::Unlink(name_in(DIRECTORY, b"large.txt"))),
-        Operation::Snapshots(OnSnapshots::Enter(b"s", DIRECTORY, who())),
+        Operation::Snapshots(SnapshotsRequest::Enter(b"s", DIRECTORY, who())),
         Operation::Search(query(Moment::Snapshot(0)), 10),
-        Operation::Snapshots(OnSnapshots::Described),
+        Operation::Snapshots(SnapshotsRequest::Described),
         Operation::Administration(indexes),
         Operation::Administration(Administration::Flush),
         Operation::Administration(check),
         Operation::Administration(Administration::Repair { reads_contents: false }),
         Operation::Administration(Administration::State),
-        Operation::Snapshots(OnSnapshots::Delete("s")),
+        Operation::Snapshots(SnapshotsRequest::Delete("s")),
     ]
 }

@@ -10,7 +10,7 @@
 //! | [`Access`] | nothing | permissions and paths of now |
 //! | [`Hold`] | what stays without a name | a file |
 //! | [`Change`] | names and attributes | a name or a file |
-//! | [`OnQuotas`], [`OnSnapshots`] | limits, snapshots | accounts, snapshots |
+//! | [`QuotasRequest`], [`SnapshotsRequest`] | limits, snapshots | accounts, snapshots |
 //! | [`Administration`] | indexes, damaged records | the namespace as a whole |
 //! | [`Query`] | nothing | all files below a directory |
 //!
@@ -83,9 +83,9 @@ pub enum Operation<'a> {
     /// Changes names or attributes.
     Change(#[serde(borrow)] Change<'a>),
     /// Asks for quotas, and changes them.
-    Quotas(OnQuotas),
+    Quotas(QuotasRequest),
     /// Asks for snapshots, and changes which there are.
-    Snapshots(#[serde(borrow)] OnSnapshots<'a>),
+    Snapshots(#[serde(borrow)] SnapshotsRequest<'a>),
     /// Concerns the namespace as a whole.
     Administration(#[serde(borrow)] Administration<'a>),
     /// Returns the files that a query finds, in no order, and no more of them than this. A user gets
@@ -280,7 +280,7 @@ pub enum Changer<'a> {
 
 /// A request about quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OnQuotas {
+pub enum QuotasRequest {
     /// Returns what all accounts use and may. Where nothing is counted, this reads all files.
     All,
     /// Returns what an account uses and may; none where nothing is counted.
@@ -299,7 +299,7 @@ pub enum OnQuotas {
 
 /// A request about snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum OnSnapshots<'a> {
+pub enum SnapshotsRequest<'a> {
     /// Returns all, the oldest first.
     All,
     /// Returns all as lines of JSON, with what each takes on the disk.
@@ -372,7 +372,9 @@ impl Operation<'_> {
             Operation::Hold(Hold::File(id) | Hold::Release(id, _)) => Target::File(*id),
             Operation::Change(change) => change.target(),
             Operation::Quotas(quotas) => quotas.target(),
-            Operation::Snapshots(OnSnapshots::Enter(_, directory, _)) => Target::File(*directory),
+            Operation::Snapshots(SnapshotsRequest::Enter(_, directory, _)) => {
+                Target::File(*directory)
+            }
             Operation::Snapshots(_)
             | Operation::Administration(_)
             | Operation::Search(..)
@@ -473,16 +475,16 @@ impl Change<'_> {
     }
 }
 
-impl OnQuotas {
+impl QuotasRequest {
     fn target(&self) -> Target {
         match self {
-            OnQuotas::OfTree(id) | OnQuotas::SetTree(id, _) | OnQuotas::RemoveTree(id) => {
-                Target::File(*id)
-            }
-            OnQuotas::All
-            | OnQuotas::Of(_)
-            | OnQuotas::Set(..)
-            | OnQuotas::RemoveTreeOfNumber(_) => Target::Anywhere,
+            QuotasRequest::OfTree(id)
+            | QuotasRequest::SetTree(id, _)
+            | QuotasRequest::RemoveTree(id) => Target::File(*id),
+            QuotasRequest::All
+            | QuotasRequest::Of(_)
+            | QuotasRequest::Set(..)
+            | QuotasRequest::RemoveTreeOfNumber(_) => Target::Anywhere,
         }
     }
 }
@@ -512,7 +514,7 @@ mod tests {
                 Operation::Read(Moment::Now, Read::List(page(0, None))),
                 Target::Name { directory: FileId(7), hash: 0 },
             ),
-            (Operation::Quotas(OnQuotas::All), Target::Anywhere),
+            (Operation::Quotas(QuotasRequest::All), Target::Anywhere),
         ] {
             assert_eq!(operation.target(), target, "{operation:?}");
         }

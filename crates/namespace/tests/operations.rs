@@ -4,8 +4,8 @@
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Changer, FOUND_MAX, Hold, Moment, OnQuotas,
-    OnSnapshots, Page, Query, Read,
+    Access, Administration, Caller, Change, Changer, FOUND_MAX, Hold, Moment, Page, Query,
+    QuotasRequest, Read, SnapshotsRequest,
 };
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
@@ -111,14 +111,16 @@ fn every_operation_is_a_message() {
     assert_eq!(hold(Hold::Release(id, 1)), Reply::Done);
     let quotas = |quotas| server.done(Operation::Quotas(quotas));
     let limits = Limits { inodes_hard: 100, ..Limits::default() };
-    assert_eq!(quotas(OnQuotas::Of(Account::User(7))), Reply::Quotas(Vec::new()));
-    quotas(OnQuotas::Set(Account::User(7), limits));
-    quotas(OnQuotas::SetTree(directory, limits));
-    for asked in [OnQuotas::All, OnQuotas::Of(Account::User(7)), OnQuotas::OfTree(id)] {
+    assert_eq!(quotas(QuotasRequest::Of(Account::User(7))), Reply::Quotas(Vec::new()));
+    quotas(QuotasRequest::Set(Account::User(7), limits));
+    quotas(QuotasRequest::SetTree(directory, limits));
+    for asked in
+        [QuotasRequest::All, QuotasRequest::Of(Account::User(7)), QuotasRequest::OfTree(id)]
+    {
         assert!(matches!(quotas(asked), Reply::Quotas(found) if !found.is_empty()));
     }
-    assert_eq!(quotas(OnQuotas::RemoveTree(directory)), Reply::Truth(true));
-    assert_eq!(quotas(OnQuotas::RemoveTreeOfNumber(1)), Reply::Truth(false));
+    assert_eq!(quotas(QuotasRequest::RemoveTree(directory)), Reply::Truth(true));
+    assert_eq!(quotas(QuotasRequest::RemoveTreeOfNumber(1)), Reply::Truth(false));
     let administer = |what| server.done(Operation::Administration(what));
     use Administration::{Capacity, Check, Flush, Repair, SetIndexes, State, Time};
     administer(SetIndexes(vec!["size", "user.x"]));
@@ -151,7 +153,7 @@ fn snapshots_are_read_by_the_same_operations() {
     server.namespace.open(id).expect("a file");
     server.namespace.write_at(id, 0, b"then", Privileges::Keep).expect("a write");
     let snapshots = |asked| server.done(Operation::Snapshots(asked));
-    snapshots(OnSnapshots::Create("s"));
+    snapshots(SnapshotsRequest::Create("s"));
     server.namespace.write_at(id, 0, b"now!", Privileges::Keep).expect("a write");
     server.done(Operation::Change(Change::SetAttributes {
         id,
@@ -159,7 +161,7 @@ fn snapshots_are_read_by_the_same_operations() {
         changer: Changer::Privileged,
     }));
     let user = || Cow::Owned(Credentials::new(1000, [1000]));
-    let Reply::Entered(number, inode) = snapshots(OnSnapshots::Enter(b"s", directory, user()))
+    let Reply::Entered(number, inode) = snapshots(SnapshotsRequest::Enter(b"s", directory, user()))
     else {
         panic!("nothing entered")
     };
@@ -181,12 +183,12 @@ fn snapshots_are_read_by_the_same_operations() {
     server.namespace.close_past_file(file);
     let closed = server.namespace.read_past_at(file, 0, 1);
     assert!(matches!(closed, Err(Error::Posix(Errno::BADF))));
-    assert!(matches!(snapshots(OnSnapshots::All), Reply::Snapshots(all) if all.len() == 1));
+    assert!(matches!(snapshots(SnapshotsRequest::All), Reply::Snapshots(all) if all.len() == 1));
     assert!(
-        matches!(snapshots(OnSnapshots::Described), Reply::Text(text) if text.contains("\"s\""))
+        matches!(snapshots(SnapshotsRequest::Described), Reply::Text(text) if text.contains("\"s\""))
     );
-    assert_eq!(snapshots(OnSnapshots::Has(number)), Reply::Truth(true));
-    snapshots(OnSnapshots::Delete("s"));
+    assert_eq!(snapshots(SnapshotsRequest::Has(number)), Reply::Truth(true));
+    snapshots(SnapshotsRequest::Delete("s"));
     let gone = server.execute(&Operation::Read(then, Read::Inode(id)));
     assert!(matches!(gone, Err(Error::Posix(Errno::STALE))));
 }

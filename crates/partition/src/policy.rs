@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A half with less than this share of the entries is too small (one eighth): the hash has no key,
 /// so names can be made to collide, and further splits would not help.
-const SHARE_MIN: u64 = 8;
+const SMALLER_HALF_DIVISOR: u64 = 8;
 
 /// Settings of a namespace that decide when partitions split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl SplitPolicy {
     /// other half got `smaller` entries. Without entries, as in a split by a hint, it may.
     pub fn may_split_again(smaller: u64, larger: u64) -> bool {
         let all = smaller.saturating_add(larger);
-        all == 0 || smaller.saturating_mul(SHARE_MIN) >= all
+        all == 0 || smaller.saturating_mul(SMALLER_HALF_DIVISOR) >= all
     }
 }
 

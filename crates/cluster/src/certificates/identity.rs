@@ -97,15 +97,6 @@ impl Identity {
         }
     }
 
-    /// Returns whether the holder may act for a user.
-    pub fn speaks_for(&self, uid: u32) -> bool {
-        match self {
-            Identity::Server => true,
-            Identity::Node { is_root, .. } => *is_root || uid != 0,
-            Identity::User { uid: own } => *own == uid,
-        }
-    }
-
     /// Writes the name in a certificate of a cluster.
     pub fn uri(&self, cluster: ClusterId) -> String {
         match self {
@@ -320,19 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn holders_speak_for_whom_they_may() {
-        let name = NodeName::parse("n17").unwrap();
-        let node = Identity::Node { name: name.clone(), is_root: false };
-        let root_node = Identity::Node { name, is_root: true };
-        let user = Identity::user(1000).unwrap();
-        for (identity, root, own, other) in [
-            (Identity::Server, true, true, true),
-            (node, false, true, true),
-            (root_node, true, true, true),
-            (user, false, true, false),
-        ] {
-            assert_eq!([0, 1000, 1001].map(|uid| identity.speaks_for(uid)), [root, own, other]);
-        }
+    fn certificates_are_for_users_who_exist_and_are_not_root() {
+        assert!(Identity::user(1000).is_ok());
         assert!(Identity::user(0).is_err() && Identity::user(u32::MAX).is_err());
     }
 

@@ -131,8 +131,8 @@ fn adopt(peers: &dyn Peers, client: &Client, id: FileId, is_directory: bool) -> 
     let inode = match is_directory {
         true => {
             let home = home(peers, id)?;
-            match peers.ask(home, Sender::SERVER, &Request::Part(id))? {
-                Response::Part(Some(inode), _) => inode,
+            match peers.ask(home, Sender::SERVER, &Request::DirectoryAtServer(id))? {
+                Response::DirectoryAtServer(Some(inode), _) => inode,
                 _ => return Err(canopy_namespace::Error::from(Errno::NOENT).into()),
             }
         }

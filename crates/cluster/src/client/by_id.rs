@@ -19,18 +19,18 @@ const SOON: Duration = Duration::from_secs(1);
 const SOON_PAUSE: Duration = Duration::from_millis(250);
 
 impl Client {
-    pub(crate) fn of_id(
+    pub(crate) fn ask_for_id(
         &self,
         caller: Caller<'_>,
         id: FileId,
         request: &Request<'_>,
     ) -> Result<Response> {
-        Ok(self.of_id_at(caller, id, request)?.0)
+        Ok(self.ask_for_id_with_server(caller, id, request)?.0)
     }
 
     /// Asks the server where a file was last seen, that of its id's block, and all others. Returns
     /// which one it was.
-    pub(crate) fn of_id_at(
+    pub(crate) fn ask_for_id_with_server(
         &self,
         caller: Caller<'_>,
         id: FileId,
@@ -52,7 +52,7 @@ impl Client {
         let sender = numbered.sender;
         for server in likely {
             match self.ask(server, sender, request) {
-                Err(Error::Elsewhere { .. }) => {}
+                Err(Error::WrongServer { .. }) => {}
                 reply => return Ok((reply?, server)),
             }
         }
@@ -64,7 +64,7 @@ impl Client {
             let (mut changes, mut server) = (Vec::new(), ServerId(0));
             while server.0 < self.server_count() {
                 match self.ask(server, sender, request) {
-                    Err(Error::Elsewhere { changes: of_server, servers, .. }) => {
+                    Err(Error::WrongServer { changes: of_server, servers, .. }) => {
                         // The file may be on one that was added: who gave it knows that one.
                         self.servers.fetch_max(servers, Ordering::Relaxed);
                         changes.push(of_server);
@@ -87,7 +87,7 @@ impl Client {
     }
 
     /// Like `of_id`, for a request that changes nothing. Fails soon if a server does not answer.
-    pub(crate) fn of_id_soon(
+    pub(crate) fn ask_for_id_briefly(
         &self,
         caller: Caller<'_>,
         id: FileId,
@@ -98,14 +98,14 @@ impl Client {
             let mut failed = None;
             for server in self.likely_servers(id)? {
                 match self.ask_briefly(caller, server, request) {
-                    Err(Error::Elsewhere { .. }) => {}
+                    Err(Error::WrongServer { .. }) => {}
                     Err(error) if error.is_passing() => failed = Some(error),
                     reply => return reply,
                 }
             }
             match failed {
                 // It is on a server that others know.
-                None => return self.of_id(caller, id, request),
+                None => return self.ask_for_id(caller, id, request),
                 Some(error) if self.pace.now().saturating_sub(since) >= SOON => return Err(error),
                 Some(_) => self.pace.pause(SOON_PAUSE),
             }

@@ -48,7 +48,7 @@ use crate::message::SessionId;
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
-    Caller, Change, ContentsPart, Moment, OnSnapshots, Operation, Query, Read,
+    Caller, Change, ContentsPart, Moment, Operation, Query, Read, SnapshotsRequest,
 };
 use canopy_namespace::operation::{FileLocks, LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
@@ -59,7 +59,7 @@ use canopy_store::Environment;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
-pub use none::NoStorage;
+pub use none::UnknownStorage;
 pub(crate) use objects::reopen_sessions;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
@@ -264,7 +264,7 @@ impl ClusterNamespace {
                 files.operations.execute_for(caller, operation)?
             }
             // The snapshot contains this client's own writes.
-            Operation::Snapshots(OnSnapshots::Create(_)) => {
+            Operation::Snapshots(SnapshotsRequest::Create(_)) => {
                 files.flush_where(0)?;
                 files.operations.execute_for(caller, operation)?
             }

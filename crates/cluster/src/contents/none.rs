@@ -8,14 +8,14 @@ use std::ops::Range;
 
 /// Storage that a client does not know: every access fails.
 #[derive(Debug)]
-pub struct NoStorage;
+pub struct UnknownStorage;
 
 fn missing<T>(name: &str) -> Result<T> {
     let what = "this client has no storage for contents of large files (--storage none)";
     Err(Error::storage(name, io::Error::new(io::ErrorKind::PermissionDenied, what)))
 }
 
-impl Storage for NoStorage {
+impl Storage for UnknownStorage {
     fn read_range(&self, name: &str, _range: Range<u64>) -> Result<Bytes> {
         missing(name)
     }

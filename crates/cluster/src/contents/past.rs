@@ -7,7 +7,7 @@ use super::{ClusterNamespace, Files, RECORDS, segments, unfit};
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Caller, ContentsPart, Moment, OnSnapshots, Operation, PastHandle, Read, StoredContents,
+    Caller, ContentsPart, Moment, Operation, PastHandle, Read, SnapshotsRequest, StoredContents,
 };
 use canopy_namespace::{ChunkId, Error, FileId, Reply, Result, Stored};
 use parking_lot::Mutex;
@@ -108,7 +108,7 @@ impl ClusterNamespace {
 
     /// Returns the error of a snapshot that was deleted while it was read.
     fn as_stale(&self, file: &PastFile, error: Error) -> Error {
-        let has = Operation::Snapshots(OnSnapshots::Has(file.snapshot));
+        let has = Operation::Snapshots(SnapshotsRequest::Has(file.snapshot));
         match self.files.execute(&has) {
             Ok(Reply::Truth(false)) => Errno::STALE.into(),
             _ => error,

@@ -1,6 +1,6 @@
 //! Server 0 as the maker of cuts.
 
-use crate::cuts::{CutId, CutReply, CutStep};
+use crate::cuts::{CutId, CutMessage, CutReply};
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
@@ -67,26 +67,27 @@ impl Process {
         pause_max: Duration,
     ) -> Result<Cut> {
         let servers = self.layout().refresh()?;
-        self.round(id, CutStep::Begin, None)?;
+        self.round(id, CutMessage::Begin, None)?;
         let begun = Instant::now();
         let deadline = Some(begun + pause_max);
-        let frozen = self.round(id, CutStep::Pause, deadline).and_then(|_| {
-            self.round(id, CutStep::Rest, deadline)?;
+        let frozen = self.round(id, CutMessage::Pause, deadline).and_then(|_| {
+            self.round(id, CutMessage::Rest, deadline)?;
             if self.layout().refresh()? != servers {
                 return Err(Error::NoCut { server: ServerId(servers), why: "was just added" });
             }
             let at_ns = maker.tablet.now_ns();
-            self.round(id, CutStep::Freeze { lifetime_ms }, deadline)?;
+            self.round(id, CutMessage::Freeze { lifetime_ms }, deadline)?;
             Ok(at_ns)
         });
-        let resumed = frozen.and_then(|at_ns| self.round(id, CutStep::Resume, None).map(|_| at_ns));
+        let resumed =
+            frozen.and_then(|at_ns| self.round(id, CutMessage::Resume, None).map(|_| at_ns));
         let pause = begun.elapsed();
-        let kept = resumed.and_then(|at_ns| Ok((at_ns, self.round(id, CutStep::Keep, None)?)));
+        let kept = resumed.and_then(|at_ns| Ok((at_ns, self.round(id, CutMessage::Keep, None)?)));
         let (at_ns, replies) = match kept {
             Ok(kept) => kept,
             Err(error) => {
                 // A server that does not hear of this ends its pause by itself.
-                let _ = self.round(id, CutStep::Abandon, None);
+                let _ = self.round(id, CutMessage::Abandon, None);
                 return Err(error);
             }
         };
@@ -99,9 +100,14 @@ impl Process {
     }
 
     /// Has all servers do a round. Returns their replies in order.
-    fn round(&self, id: CutId, step: CutStep, deadline: Option<Instant>) -> Result<Vec<CutReply>> {
+    fn round(
+        &self,
+        id: CutId,
+        step: CutMessage,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<CutReply>> {
         let servers = Vec::from_iter(self.layout().servers());
-        let goes_on = step == CutStep::Abandon;
+        let goes_on = step == CutMessage::Abandon;
         each_at_once(&servers, goes_on, |server| self.ask_for_round(*server, id, step, deadline))
     }
 
@@ -109,7 +115,7 @@ impl Process {
         &self,
         server: ServerId,
         id: CutId,
-        step: CutStep,
+        step: CutMessage,
         deadline: Option<Instant>,
     ) -> Result<CutReply> {
         let request = Request::OfServer(ServerRequest::Cut(id, step));

@@ -74,7 +74,7 @@ pub struct CutId {
 
 /// A round of a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CutStep {
+pub enum CutMessage {
     /// Does nothing.
     Begin,
     /// Begins no more changes of clients.
@@ -296,21 +296,21 @@ impl Cuts {
 
 impl Server {
     /// Does its part of a round.
-    pub(crate) fn answer_cut(&self, id: CutId, step: CutStep) -> Result<CutReply> {
+    pub(crate) fn answer_cut(&self, id: CutId, step: CutMessage) -> Result<CutReply> {
         let now = self.sessions.now();
         match step {
-            CutStep::Begin => Ok(CutReply::Done),
-            CutStep::Pause => Ok(self.cuts.pause(id, now)),
-            CutStep::Rest => Ok(self.cuts.rest(id, now, || self.is_still())),
-            CutStep::Freeze { lifetime_ms } => {
+            CutMessage::Begin => Ok(CutReply::Done),
+            CutMessage::Pause => Ok(self.cuts.pause(id, now)),
+            CutMessage::Rest => Ok(self.cuts.rest(id, now, || self.is_still())),
+            CutMessage::Freeze { lifetime_ms } => {
                 self.cuts.freeze(id, now, || Ok(self.tablet.mark(lifetime_ms)?))
             }
-            CutStep::Resume => Ok(self.cuts.resume_after(id, now)),
-            CutStep::Keep => match self.cuts.mark_of(id) {
+            CutMessage::Resume => Ok(self.cuts.resume_after(id, now)),
+            CutMessage::Keep => match self.cuts.mark_of(id) {
                 Some(mark) => Ok(CutReply::Checkpoint(self.tablet.table().flush_mark(&mark)?)),
                 None => Ok(CutReply::Refused),
             },
-            CutStep::Abandon => {
+            CutMessage::Abandon => {
                 self.cuts.end(&mut self.cuts.state.lock(), id);
                 Ok(CutReply::Done)
             }

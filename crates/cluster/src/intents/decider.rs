@@ -1,10 +1,10 @@
 //! The kinds of changes that may concern several servers, each at the server that decides.
 
 use crate::error::{Error, Result};
-use crate::intents::part::{Arriving, Moving};
+use crate::intents::attempt::{AttemptError, ChangeAttempt, Outcome, run};
+use crate::intents::part::{Arriving, MovingFile};
 use crate::intents::participant::refusal_of;
-use crate::intents::trial::{Outcome, Stop, Trial, run};
-use crate::intents::{LockKey, Part, Seen, directories};
+use crate::intents::{IntentPart, LockKey, PartOutcome, directories};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::flag;
@@ -15,7 +15,7 @@ use canopy_namespace::{
 };
 use rustix::io::Errno;
 
-type Tried<T> = std::result::Result<T, Stop>;
+type AttemptResult<T> = std::result::Result<T, AttemptError>;
 
 /// A rename.
 struct Rename {
@@ -46,7 +46,7 @@ impl Server {
         let Change::Rename { from, to, mode, whiteout } = *change else { return Err(Error::Unfit) };
         check_rename_names(caller, from, to, mode, whiteout)?;
         let operation = Operation::Change(change.clone());
-        let alone = self.alone(&[from, to], |tablet| {
+        let alone = self.change_if_local(&[from, to], |tablet| {
             if tablet.has_pointer(from)? || tablet.has_pointer(to)? {
                 return Ok(None);
             }
@@ -61,7 +61,7 @@ impl Server {
             return Ok(reply);
         }
         let rename = Rename { from: from.into(), to: to.into(), mode, whiteout };
-        run(self, peers, caller, |trial| rename.attempt(trial))?;
+        run(self, peers, caller, |attempt| rename.attempt(attempt))?;
         Ok(Reply::Done)
     }
 
@@ -75,11 +75,11 @@ impl Server {
     ) -> Result<Reply> {
         let owned = OwnedName::from(name);
         if self.has_directory(id)? {
-            run(self, peers, caller, |trial| link_directory(trial, id, &owned))?;
+            run(self, peers, caller, |attempt| link_directory(attempt, id, &owned))?;
         }
         let operation = Operation::Change(Change::Link { id, name });
         let is_home = self.layout.home(id)? == self.id;
-        let alone = self.alone_with_file(id, name, |tablet| {
+        let alone = self.change_file_if_local(id, name, |tablet| {
             let is_elsewhere = !is_home && tablet.inode(id)?.nlink > 0;
             if is_elsewhere || !tablet.holds(name.directory, name.hash())? {
                 return Ok(None);
@@ -90,7 +90,7 @@ impl Server {
             self.count(name.directory, name.hash(), 1)?;
             return Ok(reply);
         }
-        let inode = run(self, peers, caller, |trial| link(trial, id, &owned))?;
+        let inode = run(self, peers, caller, |attempt| link(attempt, id, &owned))?;
         Ok(Reply::Inode(inode))
     }
 
@@ -104,14 +104,15 @@ impl Server {
         let operation = Operation::Change(Change::Unlink(name));
         let owned = OwnedName::from(name);
         loop {
-            let alone = self.alone(&[name], |tablet| match tablet.has_pointer(name)? {
-                true => Ok(None),
-                false => tablet.execute_for(caller, &operation).map(Some),
-            })?;
+            let alone =
+                self.change_if_local(&[name], |tablet| match tablet.has_pointer(name)? {
+                    true => Ok(None),
+                    false => tablet.execute_for(caller, &operation).map(Some),
+                })?;
             if let Some(reply) = alone {
                 return Ok(reply);
             }
-            let unlinked = run(self, peers, caller, |trial| unlink(trial, &owned))?;
+            let unlinked = run(self, peers, caller, |attempt| unlink(attempt, &owned))?;
             // None if the file has lost its other names meanwhile.
             if let Some(id) = unlinked {
                 return Ok(Reply::File(id));
@@ -121,62 +122,64 @@ impl Server {
 }
 
 impl Rename {
-    fn attempt(&self, trial: &mut Trial<'_>) -> Tried<Outcome<()>> {
-        let (from, caller) = (&self.from, trial.caller);
-        trial.lock(&[LockKey::of(from)])?;
-        let (directory, found) = trial.server.tablet.find_leaving(caller, from.borrowed())?;
+    fn attempt(&self, attempt: &mut ChangeAttempt<'_>) -> AttemptResult<Outcome<()>> {
+        let (from, caller) = (&self.from, attempt.caller);
+        attempt.lock(&[LockKey::of(from)])?;
+        let (directory, found) = attempt.server.tablet.find_leaving(caller, from.borrowed())?;
         let leaves = from.directory != self.to.directory;
         let (mut is_loop, mut above) = (false, Vec::new());
         if let Some(found) =
             found.as_ref().filter(|found| leaves && directories::is_directory(found))
         {
-            directories::begin_move(trial)?;
-            is_loop = directories::above(trial, self.to.directory)?.contains(&found.id);
-            above = directories::above(trial, from.directory)?;
+            directories::begin_move(attempt)?;
+            is_loop = directories::above(attempt, self.to.directory)?.contains(&found.id);
+            above = directories::above(attempt, from.directory)?;
         }
-        let moved = found.map(|found| self.moved(trial, &found)).transpose()?;
+        let moved = found.map(|found| self.moved(attempt, &found)).transpose()?;
         let mut arriving = Arriving {
             from: from.clone(),
             from_project: directory.project,
             to: self.to.clone(),
             mode: self.mode,
             moved: moved.as_ref().map(|moved| moved.inode.clone()),
-            moving: moved.as_ref().map(|moved| trial.server.moving(moved.entry.clone())),
+            moving: moved.as_ref().map(|moved| attempt.server.moving(moved.entry.clone())),
             other: None,
             refusal: moved.as_ref().and_then(|moved| moved.refusal),
             is_loop,
             above,
         };
         let mut late = None;
-        let mut seen = self.arrive(trial, &arriving)?;
-        if let Seen::Elsewhere(id, is_directory) = seen {
+        let mut seen = self.arrive(attempt, &arriving)?;
+        if let PartOutcome::NeedsInode(id, is_directory) = seen {
             if is_directory && leaves && arriving.above.is_empty() {
-                directories::begin_move(trial)?;
-                arriving.above = directories::above(trial, from.directory)?;
+                directories::begin_move(attempt)?;
+                arriving.above = directories::above(attempt, from.directory)?;
             }
-            let (inode, refusal) = self.other(trial, id, is_directory)?;
+            let (inode, refusal) = self.other(attempt, id, is_directory)?;
             (arriving.other, late) = (Some(inode), refusal);
-            seen = self.arrive(trial, &arriving)?;
+            seen = self.arrive(attempt, &arriving)?;
         }
         let moved = moved.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
         let (other, back) = match seen {
-            Seen::Same => return Ok(Outcome::Nothing(())),
+            PartOutcome::SameFile => return Ok(Outcome::Nothing(())),
             // Somebody has replaced the file between the two messages.
-            Seen::Elsewhere(..) => return Err(Stop::Restart),
-            Seen::Free => (None, None),
-            Seen::Replaces(inode, back) => {
+            PartOutcome::NeedsInode(..) => return Err(AttemptError::Restart),
+            PartOutcome::NameFree => (None, None),
+            PartOutcome::NameTaken(inode, back) => {
                 let arrives = back.as_ref().map(|back| &back.entry.inode);
-                let arrives = arrives.filter(|back| !trial.is_own && !back.is_pointer());
+                let arrives = arrives.filter(|back| !attempt.is_own && !back.is_pointer());
                 if let Some(file) = arrives {
                     // First: entries of a hand-over that come late must not bring it from now on.
-                    trial.lock(&[LockKey::File(file.id)])?;
-                    if !trial.server.clear_copies(file.id)? {
-                        return Err(Stop::Restart);
+                    attempt.lock(&[LockKey::File(file.id)])?;
+                    if !attempt.server.clear_copies(file.id)? {
+                        return Err(AttemptError::Restart);
                     }
                 }
                 (Some(inode), back)
             }
-            Seen::Nothing | Seen::Inode(..) | Seen::Closed { .. } => {
+            PartOutcome::Possible
+            | PartOutcome::InodeAtHome(..)
+            | PartOutcome::DirectoryClosed { .. } => {
                 return Err(Error::Unfit.into());
             }
         };
@@ -185,11 +188,11 @@ impl Rename {
             let errno = Errno::from_raw_os_error(refusal);
             return Err(canopy_namespace::Error::from(errno).into());
         }
-        self.leave(trial, &moved, back);
+        self.leave(attempt, &moved, back);
         if let Some(other) = other.filter(|other| !self.is_exchange() && other.is_directory()) {
-            directories::close(trial, other.id)?;
+            directories::close(attempt, other.id)?;
         }
-        trial.reply = Some(Reply::Done);
+        attempt.reply = Some(Reply::Done);
         Ok(Outcome::Decide(()))
     }
 
@@ -199,51 +202,55 @@ impl Rename {
 
     /// Adds what happens to the old name, once the part of the new one is prepared: that was the last
     /// part.
-    fn leave(&self, trial: &mut Trial<'_>, moved: &Moved, back: Option<Box<Moving>>) {
+    fn leave(&self, attempt: &mut ChangeAttempt<'_>, moved: &Moved, back: Option<Box<MovingFile>>) {
         let from = &self.from;
         let is_whole = !moved.entry.inode.is_pointer();
-        trial.gives = (is_whole && !trial.is_own).then_some(moved.inode.id);
+        attempt.gives = (is_whole && !attempt.is_own).then_some(moved.inode.id);
         // First, since the file may get another name here.
-        trial.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));
+        attempt.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));
         match back {
             Some(back) => {
-                let Moving { entry, holds } = *back;
+                let MovingFile { entry, holds } = *back;
                 let back = MovedEntry { name: from.name.clone(), ..entry };
-                trial.takes = if trial.is_own { Vec::new() } else { holds };
-                trial.effects.push(Effect::Put(from.directory, back));
+                attempt.takes = if attempt.is_own { Vec::new() } else { holds };
+                attempt.effects.push(Effect::Put(from.directory, back));
             }
-            None if self.whiteout.is_none() => trial.counts.push(from.counted(-1)),
+            None if self.whiteout.is_none() => attempt.counts.push(from.counted(-1)),
             None => {}
         }
         if let Some(owner) = self.whiteout {
-            trial.effects.push(Effect::Whiteout(from.clone(), owner));
+            attempt.effects.push(Effect::Whiteout(from.clone(), owner));
         }
     }
 
-    fn arrive(&self, trial: &mut Trial<'_>, arriving: &Arriving) -> Tried<Seen> {
-        trial.part_at_name(&self.to, &Part::Arrive(Box::new(arriving.clone())))
+    fn arrive(
+        &self,
+        attempt: &mut ChangeAttempt<'_>,
+        arriving: &Arriving,
+    ) -> AttemptResult<PartOutcome> {
+        attempt.part_at_name(&self.to, &IntentPart::Arrive(Box::new(arriving.clone())))
     }
 
     /// Returns the file that moves, once nothing else changes it.
-    fn moved(&self, trial: &mut Trial<'_>, found: &Inode) -> Tried<Moved> {
-        let tablet = &trial.server.tablet;
+    fn moved(&self, attempt: &mut ChangeAttempt<'_>, found: &Inode) -> AttemptResult<Moved> {
+        let tablet = &attempt.server.tablet;
         let (from, to) = (self.from.clone(), self.to.clone());
-        let (id, caller) = (found.id, trial.caller);
+        let (id, caller) = (found.id, attempt.caller);
         let at_home = match found {
             found if found.has(flag::LINKED) => {
-                Some(Part::Relink { id, removed: Some(from), added: Some(to) })
+                Some(IntentPart::Relink { id, removed: Some(from), added: Some(to) })
             }
-            found if found.has(flag::ACCESS_HALF) => Some(Part::Renamed { id, from, to }),
+            found if found.has(flag::ACCESS_HALF) => Some(IntentPart::Renamed { id, from, to }),
             _ => None,
         };
         let (inode, entry, late) = match at_home {
             Some(part) => {
-                let home = trial.server.layout.home(id)?;
-                let (inode, late) = trial.part(home, &part)?.inode()?;
+                let home = attempt.server.layout.home(id)?;
+                let (inode, late) = attempt.part(home, &part)?.inode()?;
                 (inode, tablet.entry(self.from.borrowed())?, late)
             }
             None => {
-                trial.lock(&[LockKey::File(id)])?;
+                attempt.lock(&[LockKey::File(id)])?;
                 let entry = tablet.entry(self.from.borrowed())?;
                 (entry.inode.clone(), entry, None)
             }
@@ -256,31 +263,37 @@ impl Rename {
     /// it. It loses that name, and gets the old one in an exchange.
     fn other(
         &self,
-        trial: &mut Trial<'_>,
+        attempt: &mut ChangeAttempt<'_>,
         id: FileId,
         is_directory: bool,
-    ) -> Tried<(Inode, Option<i32>)> {
+    ) -> AttemptResult<(Inode, Option<i32>)> {
         let is_exchange = self.is_exchange();
         let (from, to) = (self.to.clone(), self.from.clone());
         let part = match is_directory {
-            true if is_exchange => Part::Renamed { id, from, to },
-            true => return Ok((trial.peek(id)?, None)),
-            false => Part::Relink { id, removed: Some(from), added: is_exchange.then_some(to) },
+            true if is_exchange => IntentPart::Renamed { id, from, to },
+            true => return Ok((attempt.peek(id)?, None)),
+            false => {
+                IntentPart::Relink { id, removed: Some(from), added: is_exchange.then_some(to) }
+            }
         };
-        let home = trial.server.layout.home(id)?;
-        Ok(trial.part(home, &part)?.inode()?)
+        let home = attempt.server.layout.home(id)?;
+        Ok(attempt.part(home, &part)?.inode()?)
     }
 }
 
 /// Tries to give a file another name, and returns its inode.
-fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<Inode>> {
-    let (server, caller) = (trial.server, trial.caller);
-    trial.lock(&[LockKey::File(id)])?;
+fn link(
+    attempt: &mut ChangeAttempt<'_>,
+    id: FileId,
+    name: &OwnedName,
+) -> AttemptResult<Outcome<Inode>> {
+    let (server, caller) = (attempt.server, attempt.caller);
+    attempt.lock(&[LockKey::File(id)])?;
     let old = server.only_name(id)?;
     if let Some(old) = &old {
-        trial.lock(&[LockKey::of(old)])?;
+        attempt.lock(&[LockKey::of(old)])?;
         if server.tablet.file_under(old.borrowed())? != Some(id) {
-            return Err(Stop::Restart);
+            return Err(AttemptError::Restart);
         }
     }
     let (mut inode, refusals) = server.tablet.check_linked(caller, id)?;
@@ -288,60 +301,67 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
         return Err(Error::NotYet("the first name of a file".into()).into());
     }
     let refusals = refusals.map(|refusal| refusal.map(Errno::raw_os_error));
-    let part = Part::Link { name: name.clone(), inode: Box::new(inode.clone()), refusals };
-    trial.part_at_name(name, &part)?;
+    let part = IntentPart::Link { name: name.clone(), inode: Box::new(inode.clone()), refusals };
+    attempt.part_at_name(name, &part)?;
     inode.nlink += 1;
     inode.ctime_ns = server.tablet.now_ns();
-    trial.reply = Some(Reply::Inode(inode.clone()));
+    attempt.reply = Some(Reply::Inode(inode.clone()));
     match old {
         Some(old) => {
             let entry = server.tablet.entry(old.borrowed())?;
             let entry = MovedEntry { inode: inode.clone(), ..entry };
             let moving = Box::new(server.moving(entry));
             let names = vec![old.clone(), name.clone()];
-            trial.part(server.layout.home(id)?, &Part::Gather { moving, names })?;
-            trial.gives = (!trial.is_own).then_some(id);
+            attempt.part(server.layout.home(id)?, &IntentPart::Gather { moving, names })?;
+            attempt.gives = (!attempt.is_own).then_some(id);
             // First, since this server may be the home.
-            trial.effects.insert(0, Effect::Leave(old, id));
+            attempt.effects.insert(0, Effect::Leave(old, id));
         }
         None => {
             let added = Some(name.clone());
-            trial.part(server.id, &Part::Relink { id, removed: None, added })?;
+            attempt.part(server.id, &IntentPart::Relink { id, removed: None, added })?;
         }
     }
     Ok(Outcome::Decide(inode))
 }
 
 /// Finds out why a directory gets no further name: that it is one, or that the name is not free.
-fn link_directory(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<()>> {
-    let inode = trial.peek(id)?;
-    let owns = trial.caller.user().is_none_or(|who| who.is_root() || who.uid == inode.uid);
+fn link_directory(
+    attempt: &mut ChangeAttempt<'_>,
+    id: FileId,
+    name: &OwnedName,
+) -> AttemptResult<Outcome<()>> {
+    let inode = attempt.peek(id)?;
+    let owns = attempt.caller.user().is_none_or(|who| who.is_root() || who.uid == inode.uid);
     let refusal = Some(Errno::PERM.raw_os_error());
     let refusals = [refusal.filter(|_| !owns), refusal];
-    let part = Part::Link { name: name.clone(), inode: Box::new(inode), refusals };
-    trial.part_at_name(name, &part)?;
+    let part = IntentPart::Link { name: name.clone(), inode: Box::new(inode), refusals };
+    attempt.part_at_name(name, &part)?;
     Ok(Outcome::Nothing(()))
 }
 
 /// Tries to take a name of a file with several away. None if it has no others.
-fn unlink(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<Option<FileId>>> {
-    let (server, caller) = (trial.server, trial.caller);
-    trial.lock(&[LockKey::of(name)])?;
+fn unlink(
+    attempt: &mut ChangeAttempt<'_>,
+    name: &OwnedName,
+) -> AttemptResult<Outcome<Option<FileId>>> {
+    let (server, caller) = (attempt.server, attempt.caller);
+    attempt.lock(&[LockKey::of(name)])?;
     let (_, found) = server.tablet.find_leaving(caller, name.borrowed())?;
     let found = found.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
     let id = found.id;
     if found.has(flag::ACCESS_HALF) {
-        let inode = trial.peek(id)?;
+        let inode = attempt.peek(id)?;
         server.tablet.check_leaving(caller, name.directory, &inode)?;
         return Err(canopy_namespace::Error::from(Errno::ISDIR).into());
     }
     if !found.has(flag::LINKED) {
         return Ok(Outcome::Nothing(None));
     }
-    let part = Part::Relink { id, removed: Some(name.clone()), added: None };
-    let (inode, _) = trial.part(server.layout.home(id)?, &part)?.inode()?;
+    let part = IntentPart::Relink { id, removed: Some(name.clone()), added: None };
+    let (inode, _) = attempt.part(server.layout.home(id)?, &part)?.inode()?;
     server.tablet.check_leaving(caller, name.directory, &inode)?;
-    trial.effects.push(Effect::Take(name.clone(), id));
-    trial.reply = Some(Reply::File(id));
+    attempt.effects.push(Effect::Take(name.clone(), id));
+    attempt.reply = Some(Reply::File(id));
     Ok(Outcome::Decide(Some(id)))
 }

@@ -10,8 +10,8 @@
 //! its part of an earlier move has the asker wait.
 
 use crate::error::{Error, Result};
-use crate::intents::trial::{Outcome, Stop, Trial, run};
-use crate::intents::{LockKey, Part, Seen};
+use crate::intents::attempt::{AttemptError, ChangeAttempt, Outcome, run};
+use crate::intents::{IntentPart, LockKey, PartOutcome};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::flag;
@@ -20,7 +20,7 @@ use canopy_namespace::{Effect, EntryName, FileId, Inode, OwnedName, ROOT, Reply}
 use canopy_partition::ServerId;
 use rustix::io::Errno;
 
-type Tried<T> = std::result::Result<T, Stop>;
+type AttemptResult<T> = std::result::Result<T, AttemptError>;
 
 /// The server that lets one change at a time move directories to others.
 const MOVES: ServerId = ServerId(0);
@@ -42,42 +42,44 @@ impl Server {
             _ => {}
         }
         let name = OwnedName::from(name);
-        let id = run(self, peers, caller, |trial| rmdir(trial, &name))?;
+        let id = run(self, peers, caller, |attempt| rmdir(attempt, &name))?;
         Ok(Reply::File(id))
     }
 }
 
-fn rmdir(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<FileId>> {
-    let (server, caller) = (trial.server, trial.caller);
-    trial.lock(&[LockKey::of(name)])?;
+fn rmdir(attempt: &mut ChangeAttempt<'_>, name: &OwnedName) -> AttemptResult<Outcome<FileId>> {
+    let (server, caller) = (attempt.server, attempt.caller);
+    attempt.lock(&[LockKey::of(name)])?;
     let (_, found) = server.tablet.find_leaving(caller, name.borrowed())?;
     let found = found.ok_or(refused(Errno::NOENT))?;
     let id = found.id;
-    let inode = if found.is_pointer() { trial.peek(id)? } else { found.clone() };
+    let inode = if found.is_pointer() { attempt.peek(id)? } else { found.clone() };
     server.tablet.check_leaving(caller, name.directory, &inode)?;
     if !found.has(flag::ACCESS_HALF) {
         return Err(refused(Errno::NOTDIR).into());
     }
-    close(trial, id)?;
-    trial.effects.insert(0, Effect::Take(name.clone(), id));
-    trial.reply = Some(Reply::File(id));
+    close(attempt, id)?;
+    attempt.effects.insert(0, Effect::Take(name.clone(), id));
+    attempt.reply = Some(Reply::File(id));
     Ok(Outcome::Decide(id))
 }
 
 /// Has all servers that may have names of a directory close it. Fails unless it is empty.
-pub(crate) fn close(trial: &mut Trial<'_>, id: FileId) -> Tried<()> {
-    let layout = trial.server.layout.clone();
+pub(crate) fn close(attempt: &mut ChangeAttempt<'_>, id: FileId) -> AttemptResult<()> {
+    let layout = attempt.server.layout.clone();
     let home = layout.home(id)?;
-    let closed = trial.part(home, &Part::Close(id))?;
-    let Seen::Closed { is_split, servers: known } = closed else { return Err(Error::Unfit.into()) };
+    let closed = attempt.part(home, &IntentPart::Close(id))?;
+    let PartOutcome::DirectoryClosed { is_split, servers: known } = closed else {
+        return Err(Error::Unfit.into());
+    };
     if !is_split {
         return Ok(());
     }
     let (mut server, mut servers) = (0, known.max(layout.server_count()));
     while server < servers {
         if ServerId(server) != home {
-            let closed = trial.part(ServerId(server), &Part::Close(id))?;
-            let Seen::Closed { servers: known, .. } = closed else {
+            let closed = attempt.part(ServerId(server), &IntentPart::Close(id))?;
+            let PartOutcome::DirectoryClosed { servers: known, .. } = closed else {
                 return Err(Error::Unfit.into());
             };
             // It may have handed names to a server that was added.
@@ -89,16 +91,16 @@ pub(crate) fn close(trial: &mut Trial<'_>, id: FileId) -> Tried<()> {
 }
 
 /// Has no other change move directories until this one ends.
-pub(crate) fn begin_move(trial: &mut Trial<'_>) -> Tried<()> {
-    trial.part(MOVES, &Part::Moves).map(drop)
+pub(crate) fn begin_move(attempt: &mut ChangeAttempt<'_>) -> AttemptResult<()> {
+    attempt.part(MOVES, &IntentPart::Moves).map(drop)
 }
 
 /// Returns a directory and those above it, while no other change moves directories.
-pub(crate) fn above(trial: &Trial<'_>, directory: FileId) -> Tried<Vec<FileId>> {
+pub(crate) fn above(attempt: &ChangeAttempt<'_>, directory: FileId) -> AttemptResult<Vec<FileId>> {
     let mut found = vec![directory];
     let mut at = directory;
     while at != ROOT {
-        let next = trial.above(at)?;
+        let next = attempt.above(at)?;
         if next == at {
             return Err(refused(Errno::NOENT).into());
         }

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::intents::{Backoff, LockKey};
-use crate::message::{IntentReply, IntentStep, Request};
+use crate::message::{IntentMessage, IntentReply, Request};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::hash_after;
@@ -21,7 +21,7 @@ impl Server {
         let preparation = self.state.read().intents.preparations.of(intent);
         // It is being checked, and ends soon.
         let Some(preparation) = preparation else { return Ok(false) };
-        let ask = IntentStep::Ask { participant: self.id, preparation };
+        let ask = IntentMessage::Ask { participant: self.id, preparation };
         match self.send(peers, intent.decider, intent, ask)? {
             IntentReply::Verdict(Verdict::Committed) => self.finish(intent, preparation, true),
             IntentReply::Verdict(Verdict::Aborted) => self.finish(intent, preparation, false),
@@ -58,7 +58,9 @@ impl Server {
                     Target::Anywhere => Vec::new(),
                 }
             }
-            Request::NameOf(id) | Request::LeasePart(id) => self.holders_of(LockKey::File(*id)),
+            Request::NameOf(id) | Request::LeaseDirectory(id) => {
+                self.holders_of(LockKey::File(*id))
+            }
             _ => Vec::new(),
         };
         for intent in holders.into_iter().filter(|intent| intent.decider != self.id) {

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | what a server knows of intents; its records | this file |
 //! | a part of a change, as its server checks and prepares it | `part`, `participant` |
-//! | the thread that makes a change happen | `trial`; the kinds of changes: `decider` |
+//! | the thread that makes a change happen | `attempt`; the kinds of changes: `decider` |
 //! | directories that are removed, replaced or moved | `directories` |
 //! | names that are in doubt; what crashes have left | `doubts` |
 //! | late copies of changes of a file that has moved | `taken` |
@@ -26,17 +26,17 @@
 //! - A file takes along what its new server has to know of executed changes (`taken`).
 //! - A change of one server alone takes no lock of this kind, and is executed by its tablet.
 
+mod attempt;
 mod decider;
 mod directories;
 mod doubts;
 mod part;
 mod participant;
 mod taken;
-mod trial;
 
-pub use part::{Arriving, Holds, Moving, Part, Seen};
+pub(crate) use attempt::Backoff;
+pub use part::{Arriving, Holds, IntentPart, MovingFile, PartOutcome};
 pub(crate) use taken::{Sending, SentRecords};
-pub(crate) use trial::Backoff;
 
 use crate::error::{Error, Result};
 use canopy_namespace::operation::Target;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// The part of one server in a change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Part {
+pub enum IntentPart {
     /// A name gets the file of another one.
     Arrive(Box<Arriving>),
     /// A name gets a pointer to a file, by link(2). Errors have the numbers of the system.
@@ -50,7 +50,7 @@ pub enum Part {
     /// A file gets its second name, and arrives at its home.
     Gather {
         /// The file.
-        moving: Box<Moving>,
+        moving: Box<MovingFile>,
         /// Its names.
         names: Vec<OwnedName>,
     },
@@ -70,7 +70,7 @@ pub struct Arriving {
     /// The file; none if there is none.
     pub moved: Option<Inode>,
     /// The entry to be put, and who holds its file.
-    pub moving: Option<Moving>,
+    pub moving: Option<MovingFile>,
     /// The file that has the name, if the decider has found it at its home.
     pub other: Option<Inode>,
     /// Why the old name cannot be taken away.
@@ -83,7 +83,7 @@ pub struct Arriving {
 
 /// A file on its way to another server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moving {
+pub struct MovingFile {
     /// The entry.
     pub entry: MovedEntry,
     /// Holders of the file.
@@ -95,31 +95,31 @@ pub type Holds = Vec<MovedHold>;
 
 /// Outcome of a server's check of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Seen {
+pub enum PartOutcome {
     /// Nothing that others need to know.
-    Nothing,
+    Possible,
     /// Both names are of one file. Nothing is prepared.
-    Same,
+    SameFile,
     /// The home of this file has to be asked first; whether it is a directory. Nothing is prepared.
-    Elsewhere(FileId, bool),
+    NeedsInode(FileId, bool),
     /// The name is free.
-    Free,
+    NameFree,
     /// The name is of this file: its inode, and what moves in exchange.
-    Replaces(Box<Inode>, Option<Box<Moving>>),
+    NameTaken(Box<Inode>, Option<Box<MovingFile>>),
     /// The directory is closed.
-    Closed {
+    DirectoryClosed {
         /// Whether other servers may have names of it, by its home.
         is_split: bool,
         /// The number of servers that this one knows of: it has handed names to no others.
         servers: u32,
     },
     /// The inode at its home, and why a directory cannot be moved to another one.
-    Inode(Box<Inode>, Option<i32>),
+    InodeAtHome(Box<Inode>, Option<i32>),
 }
 
 /// A part that was checked.
 pub(crate) struct Checked {
-    pub(crate) seen: Seen,
+    pub(crate) seen: PartOutcome,
     pub(crate) effects: Vec<Effect>,
     /// By how many names partitions change.
     pub(crate) counts: Vec<(FileId, u64, i64)>,
@@ -129,23 +129,23 @@ pub(crate) struct Checked {
     pub(crate) gives: Option<FileId>,
 }
 
-impl Seen {
+impl PartOutcome {
     /// Returns whether there is anything to prepare.
     pub(crate) fn is_prepared(&self) -> bool {
-        !matches!(self, Seen::Same | Seen::Elsewhere(..))
+        !matches!(self, PartOutcome::SameFile | PartOutcome::NeedsInode(..))
     }
 }
 
-impl Part {
+impl IntentPart {
     /// Returns what the part locks before it is checked.
     pub(crate) fn key(&self) -> LockKey {
         match self {
-            Part::Arrive(arriving) => LockKey::of(&arriving.to),
-            Part::Link { name, .. } => LockKey::of(name),
-            Part::Relink { id, .. } | Part::Renamed { id, .. } => LockKey::File(*id),
-            Part::Close(id) => LockKey::Directory(*id),
-            Part::Moves => LockKey::Moves,
-            Part::Gather { moving, .. } => LockKey::File(moving.entry.inode.id),
+            IntentPart::Arrive(arriving) => LockKey::of(&arriving.to),
+            IntentPart::Link { name, .. } => LockKey::of(name),
+            IntentPart::Relink { id, .. } | IntentPart::Renamed { id, .. } => LockKey::File(*id),
+            IntentPart::Close(id) => LockKey::Directory(*id),
+            IntentPart::Moves => LockKey::Moves,
+            IntentPart::Gather { moving, .. } => LockKey::File(moving.entry.inode.id),
         }
     }
 
@@ -153,13 +153,13 @@ impl Part {
     /// is in doubt here, and so is one that it replaces.
     pub(crate) fn files(&self, tablet: &Tablet) -> Result<Vec<LockKey>> {
         let files = match self {
-            Part::Arrive(arriving) => {
+            IntentPart::Arrive(arriving) => {
                 let whole = arriving.moving.as_ref().map(|moving| &moving.entry.inode);
                 let arrives = whole.filter(|inode| !inode.is_pointer()).map(|inode| inode.id);
                 let replaced = tablet.file_under(arriving.to.borrowed())?;
                 arrives.into_iter().chain(replaced).collect()
             }
-            Part::Close(id) => vec![*id],
+            IntentPart::Close(id) => vec![*id],
             _ => Vec::new(),
         };
         Ok(files.into_iter().map(LockKey::File).collect())
@@ -169,50 +169,53 @@ impl Part {
     pub(crate) fn check(&self, server: &Server, caller: Caller<'_>) -> Result<Checked> {
         let tablet = &server.tablet;
         match self {
-            Part::Arrive(arriving) => arriving.check(server, caller),
-            Part::Link { name, inode, refusals } => {
+            IntentPart::Arrive(arriving) => arriving.check(server, caller),
+            IntentPart::Link { name, inode, refusals } => {
                 let refusals = refusals.map(|refusal| refusal.map(Errno::from_raw_os_error));
                 tablet.check_link(caller, name.borrowed(), inode, refusals)?;
                 let entry = MovedEntry::pointer(name.name.clone(), inode.id);
                 let put = Effect::Put(name.directory, entry);
                 let counts = vec![name.counted(1)];
-                Ok(Checked { counts, ..Checked::one(Seen::Nothing, put) })
+                Ok(Checked { counts, ..Checked::one(PartOutcome::Possible, put) })
             }
-            Part::Relink { id, removed, added } => {
+            IntentPart::Relink { id, removed, added } => {
                 let inode = tablet.inode_at_home(*id)?;
                 let (removed, added) = (removed.clone(), added.clone());
                 let effect = Effect::Relink { id: *id, removed, added };
-                Ok(Checked::one(Seen::Inode(Box::new(inode), None), effect))
+                Ok(Checked::one(PartOutcome::InodeAtHome(Box::new(inode), None), effect))
             }
-            Part::Renamed { id, from, to } => {
+            IntentPart::Renamed { id, from, to } => {
                 let (inode, refusal) = tablet.check_renamed(caller, *id)?;
                 let refusal = refusal.map(Errno::raw_os_error);
                 let effect = Effect::Renamed { id: *id, from: from.clone(), to: to.clone() };
-                Ok(Checked::one(Seen::Inode(Box::new(inode), refusal), effect))
+                Ok(Checked::one(PartOutcome::InodeAtHome(Box::new(inode), refusal), effect))
             }
-            Part::Close(id) => {
+            IntentPart::Close(id) => {
                 tablet.check_vanishing(*id)?;
                 let is_split = tablet.range().is_split(*id);
                 let servers = server.layout.server_count();
-                Ok(Checked::one(Seen::Closed { is_split, servers }, Effect::Vanish(*id)))
+                Ok(Checked::one(
+                    PartOutcome::DirectoryClosed { is_split, servers },
+                    Effect::Vanish(*id),
+                ))
             }
-            Part::Moves => Ok(Checked::new(Seen::Nothing)),
-            Part::Gather { moving, names } => {
+            IntentPart::Moves => Ok(Checked::new(PartOutcome::Possible)),
+            IntentPart::Gather { moving, names } => {
                 let effect = Effect::Gather(moving.entry.clone(), names.clone());
                 let takes = moving.holds.clone();
-                Ok(Checked { takes, ..Checked::one(Seen::Nothing, effect) })
+                Ok(Checked { takes, ..Checked::one(PartOutcome::Possible, effect) })
             }
         }
     }
 }
 
 impl Checked {
-    fn new(seen: Seen) -> Self {
+    fn new(seen: PartOutcome) -> Self {
         let (effects, counts, takes) = (Vec::new(), Vec::new(), Vec::new());
         Checked { seen, effects, counts, takes, gives: None }
     }
 
-    fn one(seen: Seen, effect: Effect) -> Self {
+    fn one(seen: PartOutcome, effect: Effect) -> Self {
         Checked { effects: vec![effect], ..Checked::new(seen) }
     }
 }
@@ -232,11 +235,11 @@ impl Arriving {
             above: &self.above,
         };
         let arrived = tablet.check_arrival(caller, &arrival)?;
-        let mut checked = Checked::new(Seen::Free);
+        let mut checked = Checked::new(PartOutcome::NameFree);
         match arrived {
-            Arrived::Same => checked.seen = Seen::Same,
+            Arrived::Same => checked.seen = PartOutcome::SameFile,
             Arrived::Elsewhere(id, is_directory) => {
-                checked.seen = Seen::Elsewhere(id, is_directory);
+                checked.seen = PartOutcome::NeedsInode(id, is_directory);
             }
             Arrived::Free => checked.counts.push(self.to.counted(1)),
             Arrived::Replaces { record, inode } => {
@@ -253,11 +256,11 @@ impl Arriving {
                     }
                     _ => None,
                 };
-                checked.seen = Seen::Replaces(inode, back);
+                checked.seen = PartOutcome::NameTaken(inode, back);
             }
         }
         if checked.seen.is_prepared() {
-            let Moving { entry, holds } = self.moving.clone().ok_or(Error::Unfit)?;
+            let MovingFile { entry, holds } = self.moving.clone().ok_or(Error::Unfit)?;
             checked.takes = holds;
             let entry = MovedEntry { name: self.to.name.clone(), ..entry };
             checked.effects.push(Effect::Put(self.to.directory, entry));
@@ -274,11 +277,11 @@ impl LockKey {
 
 impl Server {
     /// Returns an entry with the holds of its file, which is on its way to another server.
-    pub(crate) fn moving(&self, entry: MovedEntry) -> Moving {
+    pub(crate) fn moving(&self, entry: MovedEntry) -> MovingFile {
         let holds = match entry.inode.is_pointer() {
             true => Vec::new(),
             false => self.holds_of(&[entry.inode.id].into()),
         };
-        Moving { entry, holds }
+        MovingFile { entry, holds }
     }
 }

@@ -2,8 +2,8 @@
 //! asks another server.
 
 use crate::error::{Error, Result};
-use crate::intents::{LockKey, Part, PreparedPart, Seen, Sending, Stage, prepared};
-use crate::message::{IntentReply, IntentStep};
+use crate::intents::{IntentPart, LockKey, PartOutcome, PreparedPart, Sending, Stage, prepared};
+use crate::message::{IntentMessage, IntentReply};
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
 use canopy_namespace::{ExecutedRecord, FileId, Inode};
@@ -26,24 +26,24 @@ impl Server {
     pub(crate) fn answer_intent(
         &self,
         intent: IntentId,
-        step: &IntentStep<'_>,
+        step: &IntentMessage<'_>,
     ) -> Result<IntentReply> {
         match step {
-            IntentStep::Prepare { age, who, part, executed, has } => {
+            IntentMessage::Prepare { age, who, part, executed, has } => {
                 if has.0 == self.epoch() {
                     self.sent_records.note(intent.decider, has.1);
                 }
                 let caller = who.as_deref().map_or(Caller::Trusted, Caller::User);
                 self.prepare(intent, (*age, executed), caller, part)
             }
-            IntentStep::Executed(records) => {
+            IntentMessage::Executed(records) => {
                 self.take_ahead(records)?;
                 Ok(IntentReply::Ended(true))
             }
-            IntentStep::Ask { participant, preparation } => {
+            IntentMessage::Ask { participant, preparation } => {
                 Ok(IntentReply::Verdict(self.verdict(intent, *participant, *preparation)))
             }
-            IntentStep::Commit(preparation) => {
+            IntentMessage::Commit(preparation) => {
                 let has_ended = self.finish(intent, *preparation, true)?;
                 let notices = self.tablet.notices();
                 Ok(match notices.is_empty() {
@@ -51,13 +51,15 @@ impl Server {
                     false => IntentReply::Freed(has_ended, notices),
                 })
             }
-            IntentStep::Abort => {
+            IntentMessage::Abort => {
                 let preparation = self.state.read().intents.preparations.of(intent);
                 preparation.map_or(Ok(true), |prepared| self.finish(intent, prepared, false))?;
                 Ok(IntentReply::Ended(true))
             }
-            IntentStep::Above { directory, age } => self.above(intent, *directory, *age),
-            IntentStep::Peek(id) => self.peek(*id).map(|inode| IntentReply::Inode(Box::new(inode))),
+            IntentMessage::Above { directory, age } => self.above(intent, *directory, *age),
+            IntentMessage::Peek(id) => {
+                self.peek(*id).map(|inode| IntentReply::Inode(Box::new(inode)))
+            }
         }
     }
 
@@ -118,7 +120,7 @@ impl Server {
         intent: IntentId,
         (age, executed): (Age, &[ExecutedRecord]),
         caller: Caller<'_>,
-        part: &Part,
+        part: &IntentPart,
     ) -> Result<IntentReply> {
         let is_known = self.state.read().intents.preparations.of(intent).is_some();
         // A message that came twice: its decider waits for the first reply, or has given up.
@@ -139,7 +141,7 @@ impl Server {
         intent: IntentId,
         (age, executed): (Age, &[ExecutedRecord]),
         caller: Caller<'_>,
-        part: &Part,
+        part: &IntentPart,
     ) -> Result<IntentReply> {
         let mut keys = vec![part.key()];
         if let Some(reply) = refused(&self.lock(intent, age, &keys)?) {
@@ -159,7 +161,7 @@ impl Server {
         }
         let checked = part.check(self, caller)?;
         if !checked.seen.is_prepared() {
-            return Ok(IntentReply::Seen(checked.seen));
+            return Ok(IntentReply::Checked(checked.seen));
         }
         let own = match checked.gives {
             Some(_) => match self.executed_to_send(intent.decider, intent)? {
@@ -308,11 +310,11 @@ pub(crate) fn refusal_of(checked: canopy_namespace::Result<()>) -> Result<Option
     }
 }
 
-impl Seen {
+impl PartOutcome {
     /// Returns the inode that a home has found, and why a directory cannot be moved to another one.
     pub(crate) fn inode(self) -> Result<(Inode, Option<i32>)> {
         match self {
-            Seen::Inode(inode, refusal) => Ok((*inode, refusal)),
+            PartOutcome::InodeAtHome(inode, refusal) => Ok((*inode, refusal)),
             _ => Err(Error::Unfit),
         }
     }

@@ -19,8 +19,8 @@
 //!    that the decider has. That number belongs to an epoch of the table, which a successor ends.
 
 use crate::error::{Error, Result};
-use crate::intents::Part;
-use crate::message::{IntentReply, IntentStep};
+use crate::intents::IntentPart;
+use crate::message::{IntentMessage, IntentReply};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::{ExecutedPage, ExecutedRecord, FileId, Reply, Tablet};
@@ -71,12 +71,12 @@ impl SentRecords {
     }
 }
 
-impl Part {
+impl IntentPart {
     /// Returns the file that moves to the participant.
     pub(crate) fn brings(&self) -> Option<FileId> {
         let entry = match self {
-            Part::Arrive(arriving) => &arriving.moving.as_ref()?.entry,
-            Part::Gather { moving, .. } => &moving.entry,
+            IntentPart::Arrive(arriving) => &arriving.moving.as_ref()?.entry,
+            IntentPart::Gather { moving, .. } => &moving.entry,
             _ => return None,
         };
         (!entry.inode.is_pointer()).then_some(entry.inode.id)
@@ -101,7 +101,7 @@ impl Server {
                     return Ok(records);
                 }
                 Sending::Ahead(page) => {
-                    let ahead = IntentStep::Executed(page.records);
+                    let ahead = IntentMessage::Executed(page.records);
                     match self.send(peers, server, intent, ahead)? {
                         IntentReply::Ended(true) => self.sent_records.note(server, page.count),
                         _ => return Err(Error::Unfit),

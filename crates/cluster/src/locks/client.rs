@@ -237,7 +237,7 @@ impl Client {
         let ticket = self.held.next_ticket();
         let request = Request::Lock(LockRequest { id, ticket, ask: ask.clone() });
         let sent = Instant::now();
-        match self.of_id_at(Caller::Trusted, id, &request)? {
+        match self.ask_for_id_with_server(Caller::Trusted, id, &request)? {
             (Response::Lock(reply), server) => {
                 if reply != LockReply::NotHeld {
                     self.held.note_heard(server, sent);

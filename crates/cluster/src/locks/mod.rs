@@ -176,7 +176,7 @@ impl Server {
         }
         let id = request.id;
         // No lock changes while the file moves.
-        let state = self.settled(&Operation::Hold(Hold::File(id)))?;
+        let state = self.wait_for_hand_over(&Operation::Hold(Hold::File(id)))?;
         if !self.tablet.has_file(id)? {
             let error = canopy_namespace::Error::NotHere(Target::File(id));
             return Err(self.refusal(&state, error));

@@ -102,11 +102,6 @@ impl ClusterMap {
         self.servers.get(server.0 as usize)?.process
     }
 
-    /// Returns the address of the process that should run a server.
-    pub fn address_of(&self, server: ServerId) -> Option<&str> {
-        Some(&self.processes.get(&self.process_of(server)?)?.address)
-    }
-
     /// Returns the servers that a process should run, in order.
     pub fn servers_of(&self, process: ProcessId) -> impl Iterator<Item = ServerId> {
         let numbered = (0..).map(ServerId).zip(&self.servers);

@@ -158,11 +158,6 @@ impl Membership {
         Ok(membership)
     }
 
-    /// Returns the newest map that this process knows.
-    pub fn current_map(&self) -> Arc<ClusterMap> {
-        self.shared.with(|member, _| member.map().clone())
-    }
-
     /// Returns the id of this process. It changes if the process is removed from the map and joins
     /// again.
     pub fn process(&self) -> ProcessId {

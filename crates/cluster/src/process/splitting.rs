@@ -2,7 +2,7 @@
 
 use super::Process;
 use crate::error::Result;
-use crate::handover::{HandOver, Step, Steps};
+use crate::handover::{HandOver, HandOverHook, HandOverStage};
 use crate::message::{Response, Sender};
 use crate::tasks::Task;
 use canopy_namespace::FileId;
@@ -22,7 +22,7 @@ impl Process {
     ) -> Result<Response> {
         match sender.caller {
             Caller::Trusted => {
-                let steps = &mut |_: Step| true;
+                let steps = &mut |_: HandOverStage| true;
                 self.split_at(server, directory, partition, steps).map(Response::Done)
             }
             Caller::User(_) => Err(canopy_namespace::Error::from(Errno::PERM).into()),
@@ -37,7 +37,7 @@ impl Process {
         partition: PartitionId,
     ) -> Result<()> {
         while self.server(server)?.is_too_large(directory, partition)?
-            && self.split_at(server, directory, partition, &mut |_: Step| true)?
+            && self.split_at(server, directory, partition, &mut |_: HandOverStage| true)?
         {}
         Ok(())
     }
@@ -52,7 +52,7 @@ impl Process {
         &self,
         directory: FileId,
         partition: PartitionId,
-        steps: &mut dyn Steps,
+        steps: &mut dyn HandOverHook,
     ) -> Result<bool> {
         for id in self.running() {
             if self.server(id)?.holdings(directory)?.history(partition).is_some() {
@@ -67,7 +67,7 @@ impl Process {
         server: ServerId,
         directory: FileId,
         partition: PartitionId,
-        steps: &mut dyn Steps,
+        steps: &mut dyn HandOverHook,
     ) -> Result<bool> {
         let giver = self.server(server)?;
         if giver.has_removed(directory)? {
@@ -83,8 +83,8 @@ impl Process {
         if !moves {
             let is_split =
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
-            giver.keep_whole_unless(lower, directory, partition)?;
-            giver.keep_whole_unless(upper, directory, child)?;
+            giver.set_splittable(lower, directory, partition)?;
+            giver.set_splittable(upper, directory, child)?;
             if is_split {
                 self.metrics.splits.add(1);
                 tracing::info!("server {server}: {partition} of {directory} split, with {child}");
@@ -110,7 +110,7 @@ impl Process {
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }
-        giver.keep_whole_unless(lower || outcome.is_err(), directory, partition)?;
+        giver.set_splittable(lower || outcome.is_err(), directory, partition)?;
         outcome.map(|_| true)
     }
 

@@ -5,7 +5,7 @@
 //! record of an account and server   the base
 //! ```
 
-use super::{AUTHORITY, Obtained, ShareReply, ShareStep};
+use super::{AUTHORITY, Obtained, ShareMessage, ShareReply};
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
@@ -298,7 +298,7 @@ impl Server {
         let deadline = Instant::now() + COUNTING_MAX;
         loop {
             let round = book.ledger.next_round(server);
-            match self.tell(peers, server, ShareStep::Collect(account, round, bound))? {
+            match self.tell(peers, server, ShareMessage::Collect(account, round, bound))? {
                 ShareReply::Collected(collected) => {
                     if !book.ledger.collected(server, &collected) {
                         return Err(Error::Unfit);
@@ -328,7 +328,7 @@ impl Server {
         loop {
             let mut waiting = Vec::new();
             for server in left {
-                if self.tell(peers, server, ShareStep::Count(true))? != ShareReply::Done(true) {
+                if self.tell(peers, server, ShareMessage::Count(true))? != ShareReply::Done(true) {
                     waiting.push(server);
                 }
             }
@@ -348,7 +348,7 @@ impl Server {
         &self,
         peers: &dyn Peers,
         server: ServerId,
-        step: ShareStep,
+        step: ShareMessage,
     ) -> Result<ShareReply> {
         let request = Request::OfServer(ServerRequest::Share(step));
         match peers.ask(server, Sender::SERVER, &request)? {
@@ -425,13 +425,13 @@ impl Server {
         book.suspects.clear();
         for server in bases {
             let grant = book.ledger.release(server);
-            let _ = self.tell(peers, server, ShareStep::Take(account, grant));
+            let _ = self.tell(peers, server, ShareMessage::Take(account, grant));
         }
         drop(book);
         if !self.quotas.books.counts() {
             for server in self.layout.servers() {
                 // One that counts on does more than it has to, and nothing else.
-                let _ = self.tell(peers, server, ShareStep::Count(false));
+                let _ = self.tell(peers, server, ShareMessage::Count(false));
             }
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! A server's side: it enforces its shares, and asks for more.
 
 use super::{
-    AUTHORITY, Obtained, ServerQuotas, ShareReply, ShareRequest, ShareStep, as_recorded, by_rules,
+    AUTHORITY, Obtained, ServerQuotas, ShareMessage, ShareReply, ShareRequest, as_recorded,
+    by_rules,
 };
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender, ServerRequest};
@@ -115,7 +116,7 @@ impl Server {
                     self.take_share(shortage.account, &grant)?;
                 }
                 Obtained::Granted(grant) => {
-                    let take = ShareStep::Take(shortage.account, grant);
+                    let take = ShareMessage::Take(shortage.account, grant);
                     let take = Request::OfServer(ServerRequest::Share(take));
                     peers.ask(at, Sender::SERVER, &take)?;
                 }
@@ -141,23 +142,23 @@ impl Server {
     }
 
     /// Answers a message of the authority. Waits for nobody.
-    pub(crate) fn answer_share(&self, step: &ShareStep) -> Result<ShareReply> {
+    pub(crate) fn answer_share(&self, step: &ShareMessage) -> Result<ShareReply> {
         match step {
-            ShareStep::Collect(account, round, bound) => self.collect(*account, *round, *bound),
-            ShareStep::Take(account, grant) => {
+            ShareMessage::Collect(account, round, bound) => self.collect(*account, *round, *bound),
+            ShareMessage::Take(account, grant) => {
                 self.take_share(*account, grant).map(ShareReply::Done)
             }
-            ShareStep::Count(true) => Ok(ShareReply::Done(self.tablet.counts_usage())),
-            ShareStep::Count(false) => {
+            ShareMessage::Count(true) => Ok(ShareReply::Done(self.tablet.counts_usage())),
+            ShareMessage::Count(false) => {
                 self.tablet.stop_counting()?;
                 Ok(ShareReply::Done(false))
             }
-            ShareStep::UsedBy(account) => {
+            ShareMessage::UsedBy(account) => {
                 let used = self.tablet.used(*account);
                 Ok(ShareReply::Used(used.map(|used| (*account, used)).into_iter().collect()))
             }
-            ShareStep::Used(after) => self.used_page(*after).map(ShareReply::Used),
-            ShareStep::Notices(server, notices) => {
+            ShareMessage::Used(after) => self.used_page(*after).map(ShareReply::Used),
+            ShareMessage::Notices(server, notices) => {
                 self.quotas.books.note(*server, notices);
                 Ok(ShareReply::Done(true))
             }
@@ -240,7 +241,7 @@ impl Server {
         server: ServerId,
         notices: Vec<Notice>,
     ) -> Result<()> {
-        let step = ShareStep::Notices(server, notices);
+        let step = ShareMessage::Notices(server, notices);
         let request = Request::OfServer(ServerRequest::Share(step));
         peers.ask(AUTHORITY, Sender::SERVER, &request).map(drop)
     }

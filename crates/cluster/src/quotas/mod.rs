@@ -46,7 +46,7 @@ pub(crate) const AUTHORITY: ServerId = ServerId(0);
 
 /// A message of the authority about an account, to a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum ShareStep {
+pub enum ShareMessage {
     /// Gives room back, but for what changes are about to use. These kinds of amounts are limited.
     Collect(Account, Round, [bool; 2]),
     /// Takes a grant.

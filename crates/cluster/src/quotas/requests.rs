@@ -2,12 +2,12 @@
 //! for usage: sums include files that are on their way from one server to another.
 
 use super::holder::PAGE;
-use super::{AUTHORITY, ShareReply, ShareRequest, ShareStep};
+use super::{AUTHORITY, ShareMessage, ShareReply, ShareRequest};
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::server::Server;
-use canopy_namespace::operation::{Caller, Moment, OnQuotas, Operation, Read};
+use canopy_namespace::operation::{Caller, Moment, Operation, QuotasRequest, Read};
 use canopy_namespace::quota::{Account, Limits, Quota, Usage};
 use canopy_namespace::{FileId, Reply};
 use canopy_partition::Amounts;
@@ -20,19 +20,19 @@ impl Server {
         &self,
         peers: &dyn Peers,
         caller: Caller<'_>,
-        quotas: &OnQuotas,
+        quotas: &QuotasRequest,
     ) -> Result<Reply> {
         Operation::Quotas(*quotas).check_caller(caller)?;
-        if let OnQuotas::OfTree(id) = quotas {
+        if let QuotasRequest::OfTree(id) = quotas {
             return self.quota_of_tree(peers, caller, *id);
         }
         if self.id != AUTHORITY {
             return Err(Error::Unfit);
         }
         match quotas {
-            OnQuotas::All => self.all_quotas(peers).map(Reply::Quotas),
-            OnQuotas::Of(account) => self.quota(peers, *account).map(Reply::Quotas),
-            OnQuotas::Set(account, limits) => {
+            QuotasRequest::All => self.all_quotas(peers).map(Reply::Quotas),
+            QuotasRequest::Of(account) => self.quota(peers, *account).map(Reply::Quotas),
+            QuotasRequest::Set(account, limits) => {
                 let limits = match account {
                     // The directory of a tree stays.
                     Account::Tree(_) => {
@@ -42,21 +42,21 @@ impl Server {
                 };
                 self.set_limits(peers, *account, limits).map(|()| Reply::Done)
             }
-            OnQuotas::SetTree(directory, limits) => {
+            QuotasRequest::SetTree(directory, limits) => {
                 self.set_tree(peers, *directory, *limits).map(Reply::Account)
             }
-            OnQuotas::RemoveTree(directory) => {
+            QuotasRequest::RemoveTree(directory) => {
                 let Some(project) = self.project_of(*directory) else {
                     return Ok(Reply::Truth(false));
                 };
                 self.set_limits(peers, Account::Tree(project), Limits::default())?;
                 Ok(Reply::Truth(true))
             }
-            OnQuotas::RemoveTreeOfNumber(project) => {
+            QuotasRequest::RemoveTreeOfNumber(project) => {
                 self.set_limits(peers, Account::Tree(*project), Limits::default())?;
                 Ok(Reply::Truth(true))
             }
-            OnQuotas::OfTree(_) => Err(Error::Unfit),
+            QuotasRequest::OfTree(_) => Err(Error::Unfit),
         }
     }
 
@@ -108,7 +108,7 @@ impl Server {
         if inode.project == 0 {
             return Ok(Reply::Quotas(Vec::new()));
         }
-        let ask = Operation::Quotas(OnQuotas::Of(Account::Tree(inode.project)));
+        let ask = Operation::Quotas(QuotasRequest::Of(Account::Tree(inode.project)));
         match peers.ask(AUTHORITY, Sender::SERVER, &Request::Execute(ask))? {
             Response::Reply(Reply::Quotas(mut quotas)) => {
                 quotas.retain(|quota| !quota.limits.are_none());
@@ -125,7 +125,7 @@ impl Server {
         }
         let mut sum = [0; 2];
         for server in self.layout.servers() {
-            match self.tell(peers, server, ShareStep::UsedBy(account))? {
+            match self.tell(peers, server, ShareMessage::UsedBy(account))? {
                 ShareReply::Used(used) => used.iter().for_each(|(_, used)| add(&mut sum, *used)),
                 _ => return Err(Error::Unfit),
             }
@@ -164,7 +164,7 @@ impl Server {
         // Sums are complete up to the first account of which a server may have more.
         let mut end: Option<Account> = None;
         for server in self.layout.servers() {
-            let used = match self.tell(peers, server, ShareStep::Used(after))? {
+            let used = match self.tell(peers, server, ShareMessage::Used(after))? {
                 ShareReply::Used(used) => used,
                 _ => return Err(Error::Unfit),
             };
@@ -210,7 +210,7 @@ impl Server {
         let stat = Operation::Read(Moment::Now, Read::Inode(directory));
         match peers.ask(home, Sender::SERVER, &Request::Execute(stat)) {
             Ok(Response::Reply(Reply::Inode(inode))) => Ok(inode.nlink == 0),
-            Err(Error::Elsewhere { .. }) => Ok(true),
+            Err(Error::WrongServer { .. }) => Ok(true),
             Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => Ok(true),
             Err(error) => Err(error),
             Ok(_) => Err(Error::Unfit),

@@ -7,7 +7,7 @@ use super::{AUTHORITY, ShareRequest};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{Request, Response};
-use canopy_namespace::operation::{Caller, Moment, OnQuotas, Operation, Page, Read};
+use canopy_namespace::operation::{Caller, Moment, Operation, Page, QuotasRequest, Read};
 use canopy_namespace::quota::{Account, Quota};
 use canopy_namespace::{FileId, ROOT, Reply};
 use canopy_partition::ServerId;
@@ -22,25 +22,25 @@ const PASSES: usize = 1 << 10;
 
 impl Client {
     /// Executes an operation on quotas.
-    pub(crate) fn quotas(&self, caller: Caller<'_>, quotas: &OnQuotas) -> Result<Reply> {
+    pub(crate) fn quotas(&self, caller: Caller<'_>, quotas: &QuotasRequest) -> Result<Reply> {
         match quotas {
-            OnQuotas::OfTree(id) => {
+            QuotasRequest::OfTree(id) => {
                 let of_tree = Request::Execute(Operation::Quotas(*quotas));
                 // `df` shows something else if servers do not answer.
-                match self.of_id_soon(caller, *id, &of_tree)? {
+                match self.ask_for_id_briefly(caller, *id, &of_tree)? {
                     Response::Reply(reply) => Ok(reply),
                     _ => Err(Error::Unfit),
                 }
             }
-            OnQuotas::SetTree(directory, _) => self.set_tree(caller, *directory, quotas),
-            OnQuotas::RemoveTree(directory) => self.remove_tree(caller, *directory),
-            OnQuotas::RemoveTreeOfNumber(project) => self.remove_number(caller, *project),
-            OnQuotas::All => self.all_quotas(caller).map(Reply::Quotas),
-            OnQuotas::Of(_) | OnQuotas::Set(..) => self.ask_authority(caller, quotas),
+            QuotasRequest::SetTree(directory, _) => self.set_tree(caller, *directory, quotas),
+            QuotasRequest::RemoveTree(directory) => self.remove_tree(caller, *directory),
+            QuotasRequest::RemoveTreeOfNumber(project) => self.remove_number(caller, *project),
+            QuotasRequest::All => self.all_quotas(caller).map(Reply::Quotas),
+            QuotasRequest::Of(_) | QuotasRequest::Set(..) => self.ask_authority(caller, quotas),
         }
     }
 
-    fn ask_authority(&self, caller: Caller<'_>, quotas: &OnQuotas) -> Result<Reply> {
+    fn ask_authority(&self, caller: Caller<'_>, quotas: &QuotasRequest) -> Result<Reply> {
         let request = Request::Execute(Operation::Quotas(*quotas));
         match self.ask(AUTHORITY, self.reader(caller), &request)? {
             Response::Reply(reply) => Ok(reply),
@@ -75,7 +75,12 @@ impl Client {
         }
     }
 
-    fn set_tree(&self, caller: Caller<'_>, directory: FileId, quotas: &OnQuotas) -> Result<Reply> {
+    fn set_tree(
+        &self,
+        caller: Caller<'_>,
+        directory: FileId,
+        quotas: &QuotasRequest,
+    ) -> Result<Reply> {
         Operation::Quotas(*quotas).check_caller(caller)?;
         match self.project(caller, directory)? {
             (_, true) => {}
@@ -98,7 +103,7 @@ impl Client {
             _ => self.project(caller, self.parent(caller, directory)?)?.0,
         };
         self.mark_all(caller, directory, outer)?;
-        self.ask_authority(caller, &OnQuotas::RemoveTree(directory))
+        self.ask_authority(caller, &QuotasRequest::RemoveTree(directory))
     }
 
     fn remove_number(&self, caller: Caller<'_>, project: u32) -> Result<Reply> {
@@ -128,13 +133,13 @@ impl Client {
                 }
             }
         }
-        self.ask_authority(caller, &OnQuotas::RemoveTreeOfNumber(project))?;
+        self.ask_authority(caller, &QuotasRequest::RemoveTreeOfNumber(project))?;
         Ok(Reply::Truth(is_any))
     }
 
     /// Counts a file that was moved out of a tree to where it is now. Returns false if it is gone.
     fn take_from_tree(&self, caller: Caller<'_>, id: FileId, project: u32) -> Result<bool> {
-        let named = match self.of_id(caller, id, &Request::NameOf(id)) {
+        let named = match self.ask_for_id(caller, id, &Request::NameOf(id)) {
             Ok(Response::NameOf(named)) => named,
             Err(error) if is_gone(&error) => return Ok(false),
             Err(error) => return Err(error),
@@ -200,7 +205,7 @@ impl Client {
 
     fn set_project(&self, caller: Caller<'_>, id: FileId, project: u32) -> Result<()> {
         let request = Request::Share(ShareRequest::SetProject(id, project));
-        match self.of_id(caller, id, &request) {
+        match self.ask_for_id(caller, id, &request) {
             Ok(Response::Done(_)) => Ok(()),
             // It was removed meanwhile.
             Err(error) if is_gone(&error) => Ok(()),

@@ -233,9 +233,11 @@ impl OtherServers<'_> {
         };
         while let Some(server) = next(&known, &asked) {
             asked.insert(server);
-            let ask = Request::OfServer(ServerRequest::Part(whole.id));
+            let ask = Request::OfServer(ServerRequest::DirectoryAtServer(whole.id));
             let part = self.peers.ask(server, Sender::SERVER, &ask)?;
-            let Response::Part(part, partitions) = part else { return Err(Error::Unfit) };
+            let Response::DirectoryAtServer(part, partitions) = part else {
+                return Err(Error::Unfit);
+            };
             known.learn(partitions);
             part.iter().for_each(|part| merge(&mut whole, part));
         }

@@ -3,12 +3,12 @@
 
 use super::keeping::posix;
 use super::shown::Tree;
-use super::{CutMade, OnCut, SnapshotEntry, SnapshotTables};
+use super::{CutMade, CutRequest, SnapshotEntry, SnapshotTables};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{PastRequest, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
-use canopy_namespace::operation::{Access, Caller, Moment, OnSnapshots, Operation};
+use canopy_namespace::operation::{Access, Caller, Moment, Operation, SnapshotsRequest};
 use canopy_namespace::{ChunkId, ObjectId, Reply};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ const REMEMBERED: usize = 32;
 
 /// Clients of snapshots, of a client of now.
 #[derive(Default)]
-pub(crate) struct Pasts(Mutex<BTreeMap<u64, Arc<Client>>>);
+pub(crate) struct SnapshotClients(Mutex<BTreeMap<u64, Arc<Client>>>);
 
 /// Servers as a snapshot has them.
 struct PastPeers {
@@ -39,7 +39,7 @@ impl Peers for PastPeers {
             Request::HomeOf(_) => return self.peers.ask(server, sender, request),
             Request::Execute(operation) => PastRequest::Execute(operation.clone()),
             Request::List(page) => PastRequest::List(*page),
-            Request::Part(id) => PastRequest::Part(*id),
+            Request::DirectoryAtServer(id) => PastRequest::DirectoryAtServer(*id),
             Request::NameOf(id) => PastRequest::NameOf(*id),
             Request::Parents(id) => PastRequest::Parents(*id),
             Request::Search(part) => PastRequest::Search(part.clone()),
@@ -64,7 +64,7 @@ impl Client {
         caller: Caller<'_>,
         operation: &Operation<'_>,
     ) -> Option<Result<Reply>> {
-        let at_zero = |operation| self.of_server(caller, ServerId(0), operation);
+        let at_zero = |operation| self.execute_at(caller, ServerId(0), operation);
         match operation {
             Operation::Read(Moment::Snapshot(number), read) => {
                 let read = Operation::Read(Moment::Now, read.clone());
@@ -80,18 +80,18 @@ impl Client {
                 )
             }
             Operation::Access(Access::IsShown(_, id, ..)) => {
-                Some(self.home(*id).and_then(|server| self.of_server(caller, server, operation)))
+                Some(self.home(*id).and_then(|server| self.execute_at(caller, server, operation)))
             }
             Operation::Access(Access::NeedsObject(chunk, object)) if !self.is_past() => {
                 Some(self.needs_object_ever(caller, operation, *chunk, *object))
             }
             // A mount enters the root of a snapshot for nobody.
-            Operation::Snapshots(OnSnapshots::Enter(name, directory, who)) => {
+            Operation::Snapshots(SnapshotsRequest::Enter(name, directory, who)) => {
                 let who = match (caller, self.own()) {
                     (Caller::Trusted, Some(own)) => Cow::Borrowed(own),
                     _ => who.clone(),
                 };
-                let enter = OnSnapshots::Enter(name, *directory, who);
+                let enter = SnapshotsRequest::Enter(name, *directory, who);
                 Some(at_zero(&Operation::Snapshots(enter)))
             }
             Operation::Snapshots(_) => Some(at_zero(operation)),
@@ -130,7 +130,7 @@ impl Client {
     /// Returns whether records name an object, or a note is about it, in the tree of this client.
     pub(crate) fn needs_object(&self, chunk: ChunkId, object: ObjectId) -> Result<bool> {
         let operation = Operation::Access(Access::NeedsObject(chunk, object));
-        match self.of_file(Caller::Trusted, chunk.file, &operation) {
+        match self.execute_on_file(Caller::Trusted, chunk.file, &operation) {
             Ok(Reply::Truth(is_needed)) => Ok(is_needed),
             Ok(_) => Err(Error::Unfit),
             Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => Ok(false),
@@ -146,7 +146,7 @@ impl Client {
         chunk: ChunkId,
         object: ObjectId,
     ) -> Result<Reply> {
-        let now = self.of_file(caller, chunk.file, operation);
+        let now = self.execute_on_file(caller, chunk.file, operation);
         match &now {
             Ok(Reply::Truth(false)) => {}
             Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => {}
@@ -203,7 +203,7 @@ impl Client {
     ///
     /// Fails if the servers do not come to rest, and as they do.
     pub fn make_cut(&self, kept: Duration) -> Result<CutMade> {
-        match self.on_cut(OnCut::Make(in_ms(kept)))? {
+        match self.on_cut(CutRequest::Make(in_ms(kept)))? {
             Response::CutMade(made) => Ok(made),
             _ => Err(Error::Unfit),
         }
@@ -215,7 +215,7 @@ impl Client {
     ///
     /// Fails with `STALE` if it has gone, and as server 0 does.
     pub fn renew_cut(&self, number: u64, kept: Duration) -> Result<()> {
-        self.on_cut(OnCut::Renew(number, in_ms(kept)))?.done().map(drop)
+        self.on_cut(CutRequest::Renew(number, in_ms(kept)))?.done().map(drop)
     }
 
     /// Lets a cut go. Returns whether there was one.
@@ -224,10 +224,10 @@ impl Client {
     ///
     /// Fails as server 0 does.
     pub fn release_cut(&self, number: u64) -> Result<bool> {
-        self.on_cut(OnCut::Release(number))?.done()
+        self.on_cut(CutRequest::Release(number))?.done()
     }
 
-    fn on_cut(&self, request: OnCut) -> Result<Response> {
+    fn on_cut(&self, request: CutRequest) -> Result<Response> {
         let sender = self.reader(Caller::Trusted);
         self.ask(ServerId(0), sender, &Request::Cut(request))
     }

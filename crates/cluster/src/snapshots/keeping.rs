@@ -1,13 +1,13 @@
 //! Server 0 makes, renews and deletes snapshots and cuts.
 
-use super::{CUTS_MAX, CutMade, DELETIONS, OnCut, Record, Stage};
+use super::{CUTS_MAX, CutMade, CutRequest, DELETIONS, Record, Stage};
 use crate::cuts::coordinator::{Cut, each_at_once};
 use crate::error::{Error, Result};
 use crate::message::{Request, Response, Sender};
 use crate::process::Process;
 use crate::server::Server;
 use canopy_model::Credentials;
-use canopy_namespace::operation::{Access, OnSnapshots, Operation};
+use canopy_namespace::operation::{Access, Operation, SnapshotsRequest};
 use canopy_namespace::{FileId, Present, Reply, SNAPSHOTS_MAX, check_snapshot_name};
 use canopy_partition::ServerId;
 use canopy_store::{ErrorKind, TableId, keep, release, renew};
@@ -59,15 +59,17 @@ impl Process {
         &self,
         maker: &Arc<Server>,
         sender: Sender<'_>,
-        request: OnCut,
+        request: CutRequest,
     ) -> Result<Response> {
         check_root(sender)?;
         match request {
-            OnCut::Make(keep_ms) => self.make_cut(maker, sender, keep_ms).map(Response::CutMade),
-            OnCut::Renew(number, keep_ms) => {
+            CutRequest::Make(keep_ms) => {
+                self.make_cut(maker, sender, keep_ms).map(Response::CutMade)
+            }
+            CutRequest::Renew(number, keep_ms) => {
                 self.renew_cut(maker, number, keep_ms).map(|()| Response::Done(true))
             }
-            OnCut::Release(number) => {
+            CutRequest::Release(number) => {
                 let _one = maker.snapshots.one.lock();
                 let is_cut = |record: &Record| matches!(record.stage, Stage::Kept { .. });
                 let has = maker.snapshots.all.lock().get(&number).is_some_and(is_cut);
@@ -84,29 +86,29 @@ impl Process {
         &self,
         maker: &Arc<Server>,
         sender: Sender<'_>,
-        request: &OnSnapshots<'_>,
+        request: &SnapshotsRequest<'_>,
     ) -> Result<Response> {
         let reply = match request {
-            OnSnapshots::Has(number) => Reply::Truth(self.has_snapshot(maker, *number)),
-            OnSnapshots::Enter(name, directory, who) => {
+            SnapshotsRequest::Has(number) => Reply::Truth(self.has_snapshot(maker, *number)),
+            SnapshotsRequest::Enter(name, directory, who) => {
                 check_identity(sender, who)?;
                 self.enter_snapshot(maker, name, *directory, who)?
             }
-            OnSnapshots::All => {
+            SnapshotsRequest::All => {
                 check_root(sender)?;
                 let all = maker.snapshots.all.lock();
                 let whole = all.values().filter(|record| record.stage == Stage::Whole);
                 Reply::Snapshots(whole.map(Record::info).collect())
             }
-            OnSnapshots::Described => {
+            SnapshotsRequest::Described => {
                 check_root(sender)?;
                 Reply::Text(described(maker))
             }
-            OnSnapshots::Create(name) => {
+            SnapshotsRequest::Create(name) => {
                 check_root(sender)?;
                 Reply::Snapshots(vec![self.create_snapshot(maker, sender, name)?.info()])
             }
-            OnSnapshots::Delete(name) => {
+            SnapshotsRequest::Delete(name) => {
                 check_root(sender)?;
                 self.delete_snapshot(maker, sender, name)?;
                 Reply::Done

@@ -32,7 +32,7 @@ mod keeping;
 mod past;
 mod shown;
 
-pub(crate) use client::Pasts;
+pub(crate) use client::SnapshotClients;
 pub(crate) use past::PastServers;
 
 use crate::cuts::CutId;
@@ -82,7 +82,7 @@ pub struct CutMade {
 
 /// A request about cuts without a name. Only somebody who is trusted may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OnCut {
+pub enum CutRequest {
     /// Makes one, which is kept for so many milliseconds.
     Make(u64),
     /// Keeps the one of this number for so many milliseconds from now.

@@ -136,7 +136,7 @@ impl Process {
                 Request::Execute(operation.clone())
             }
             PastRequest::List(page) => Request::List(*page),
-            PastRequest::Part(file) => Request::Part(*file),
+            PastRequest::DirectoryAtServer(file) => Request::DirectoryAtServer(*file),
             PastRequest::NameOf(file) => Request::NameOf(*file),
             PastRequest::Parents(file) => Request::Parents(*file),
             PastRequest::Search(part) => {
@@ -151,7 +151,7 @@ impl Process {
             None => true,
         };
         let others = OthersThen { process: self, number };
-        let answered = past.answer_once(&others, sender, &request).map_err(as_stale)?;
+        let answered = past.dispatch(&others, sender, &request).map_err(as_stale)?;
         Ok(match answered.response {
             Response::Listed(entries, end) if !is_searched => {
                 Response::Listed(shown::without_attributes(entries), end)
@@ -171,7 +171,7 @@ impl Process {
         let past = self.past_server(id, number)?;
         let answered = match request {
             ThenRequest::Ancestor(file) => past.ancestor(file),
-            ThenRequest::Part(file) => past.part(file),
+            ThenRequest::DirectoryAtServer(file) => past.part(file),
         };
         answered.map_err(as_stale)
     }
@@ -252,7 +252,9 @@ impl Peers for OthersThen<'_> {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
         let then = match request {
             Request::OfServer(ServerRequest::Ancestor(id)) => ThenRequest::Ancestor(*id),
-            Request::OfServer(ServerRequest::Part(id)) => ThenRequest::Part(*id),
+            Request::OfServer(ServerRequest::DirectoryAtServer(id)) => {
+                ThenRequest::DirectoryAtServer(*id)
+            }
             _ => return Err(Error::Unfit),
         };
         let then = ServerRequest::Then(self.number, then);

@@ -27,7 +27,7 @@ impl Tree<'_> {
     }
 
     fn parents_of(&self, id: FileId) -> Result<Vec<FileId>> {
-        match self.0.of_id(Caller::Trusted, id, &Request::Parents(id))? {
+        match self.0.ask_for_id(Caller::Trusted, id, &Request::Parents(id))? {
             Response::Files(parents) => Ok(parents),
             _ => Err(Error::Unfit),
         }

@@ -34,11 +34,11 @@ pub(crate) struct Registry {
 struct State {
     connections: usize,
     peers: HashMap<Peer, Weak<Share>>,
-    silent: VecDeque<Silent>,
+    silent: VecDeque<Unauthenticated>,
     next_silent: u64,
 }
 
-struct Silent {
+struct Unauthenticated {
     number: u64,
     origin: Origin,
     /// The connection ends once this is dropped.
@@ -46,7 +46,7 @@ struct Silent {
 }
 
 /// A connection that has not authenticated itself, until this is dropped.
-pub(crate) struct SilentGuard {
+pub(crate) struct UnauthenticatedGuard {
     registry: Arc<Registry>,
     number: u64,
 }
@@ -72,7 +72,7 @@ impl Registry {
     pub(crate) fn add_silent(
         self: &Arc<Self>,
         origin: Origin,
-    ) -> (SilentGuard, oneshot::Receiver<()>) {
+    ) -> (UnauthenticatedGuard, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state.lock();
         if state.silent.len() >= self.silent_max.max(1) {
@@ -80,8 +80,8 @@ impl Registry {
         }
         let number = state.next_silent;
         state.next_silent += 1;
-        state.silent.push_back(Silent { number, origin, _ends: sender });
-        (SilentGuard { registry: self.clone(), number }, receiver)
+        state.silent.push_back(Unauthenticated { number, origin, _ends: sender });
+        (UnauthenticatedGuard { registry: self.clone(), number }, receiver)
     }
 
     /// Closes one connection that has not authenticated itself, if there is one.
@@ -154,7 +154,7 @@ impl State {
     }
 }
 
-impl Drop for SilentGuard {
+impl Drop for UnauthenticatedGuard {
     fn drop(&mut self) {
         let mut state = self.registry.state.lock();
         let number = self.number;

@@ -7,7 +7,7 @@ use crate::wire::frame::{
     server_greeting,
 };
 use crate::wire::limits::Limits;
-use crate::wire::registry::{ConnectionGuard, Registry, SilentGuard};
+use crate::wire::registry::{ConnectionGuard, Registry, UnauthenticatedGuard};
 use crate::wire::security::{Accepted, Origin, Secured, ServerSecurity, Unfit};
 use canopy_events::LimitedEvents;
 use std::future::Future;
@@ -47,7 +47,7 @@ impl Shared {
 pub(crate) struct Newcomer {
     pub(crate) stream: Accepted,
     pub(crate) origin: Origin,
-    pub(crate) guard: SilentGuard,
+    pub(crate) guard: UnauthenticatedGuard,
     /// Ends once another connection needs the place.
     pub(crate) evicted: oneshot::Receiver<()>,
 }

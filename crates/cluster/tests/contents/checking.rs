@@ -4,7 +4,7 @@ use crate::place::{CHUNK, Place};
 use canopy_cluster::check::{Progress, check, check_contents, check_snapshot, repair_contents};
 use canopy_cluster::{Peers, SnapshotTables};
 use canopy_namespace::FileContents;
-use canopy_namespace::operation::{OnSnapshots, Operation};
+use canopy_namespace::operation::{Operation, SnapshotsRequest};
 use canopy_namespace::system_clock;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn contents_are_compared_with_their_checksums() {
     for (round, id) in (1..).zip(ids) {
         client.put(id, &vec![round; 20 * CHUNK as usize + 5]);
     }
-    let create = Operation::Snapshots(OnSnapshots::Create("s"));
+    let create = Operation::Snapshots(SnapshotsRequest::Create("s"));
     client.execute(&create).expect("a snapshot");
     let operations = place.operations();
     let number = operations.snapshots().expect("snapshots").0[0].number;

@@ -2,8 +2,10 @@
 
 use crate::place::{CHUNK, Life, Place, mortal_environment};
 use canopy_cluster::contents::{collect_session, sessions};
-use canopy_cluster::{Error, Process, RestoreError, Step, restore_cluster, unfinished_restore};
-use canopy_namespace::operation::{Change, Moment, OnSnapshots, Operation, Page, Read};
+use canopy_cluster::{
+    Error, HandOverStage, Process, RestoreError, restore_cluster, unfinished_restore,
+};
+use canopy_namespace::operation::{Change, Moment, Operation, Page, Read, SnapshotsRequest};
 use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, Reply, system_clock};
 use canopy_partition::{PartitionId, ServerId, SplitPolicy};
 use canopy_store::{Clock, Environment};
@@ -56,10 +58,10 @@ fn site() -> (Place, Tree) {
         let id = client.create(&name_of(number)).id;
         client.put(id, &contents(number, 1));
     }
-    place.process.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).expect("a split");
+    place.process.split(ROOT, PartitionId::ZERO, &mut |_: HandOverStage| true).expect("a split");
     place.process.settle();
     client.0.end().expect("ended");
-    let create = Operation::Snapshots(OnSnapshots::Create(NAME));
+    let create = Operation::Snapshots(SnapshotsRequest::Create(NAME));
     client.execute(&create).expect("a snapshot");
     let then = tree(&place);
     let other = place.rich_client();
@@ -80,7 +82,7 @@ fn site() -> (Place, Tree) {
         }
     }
     let partition = PartitionId::new(1).expect("a partition");
-    place.process.split(ROOT, partition, &mut |_: Step| true).expect("a split");
+    place.process.split(ROOT, partition, &mut |_: HandOverStage| true).expect("a split");
     place.process.settle();
     other.0.end().expect("ended");
     place.process.sync().expect("synced");

@@ -2,11 +2,13 @@
 //! a cut.
 
 use canopy_cluster::{
-    Client, CutStep, Error, Peers, Process, Refusal, Request, Response, Sender, ServerRequest,
+    Client, CutMessage, Error, Peers, Process, Refusal, Request, Response, Sender, ServerRequest,
     SessionId, create_cluster,
 };
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Moment, OnSnapshots, Operation, Page, Read};
+use canopy_namespace::operation::{
+    Caller, Change, Moment, Operation, Page, Read, SnapshotsRequest,
+};
 use canopy_namespace::{
     EntryName, FileId, Inode, New, Ownership, ROOT, RenameMode, Reply, Settings, SnapshotInfo,
     system_clock,
@@ -41,7 +43,7 @@ pub enum At {
 }
 
 /// Does something at a round of a server. Returns whether the message goes on.
-pub type Hook = Arc<dyn Fn(&Arc<Net>, ServerId, CutStep, At) -> bool + Send + Sync>;
+pub type Hook = Arc<dyn Fn(&Arc<Net>, ServerId, CutMessage, At) -> bool + Send + Sync>;
 
 pub struct Net {
     pub environment: Environment,
@@ -267,14 +269,14 @@ pub fn list(client: &Client, at: Moment, directory: FileId) -> Vec<(String, Inod
 }
 
 pub fn create_snapshot(client: &Client, name: &str) -> Result<SnapshotInfo, Error> {
-    match execute(client, &Operation::Snapshots(OnSnapshots::Create(name)))? {
+    match execute(client, &Operation::Snapshots(SnapshotsRequest::Create(name)))? {
         Reply::Snapshots(mut made) => Ok(made.pop().unwrap()),
         other => panic!("{other:?}"),
     }
 }
 
 pub fn delete_snapshot(client: &Client, name: &str) -> Result<Reply, Error> {
-    execute(client, &Operation::Snapshots(OnSnapshots::Delete(name)))
+    execute(client, &Operation::Snapshots(SnapshotsRequest::Delete(name)))
 }
 
 /// Returns the numbers of all snapshots that have names.

@@ -8,7 +8,7 @@ use canopy_cluster::{Client, Error};
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Access, Caller, Change, Changer, Moment, OnSnapshots, Operation, Read,
+    Access, Caller, Change, Changer, Moment, Operation, Read, SnapshotsRequest,
 };
 use canopy_namespace::{EntryName, FileId, ROOT, Reply, SNAPSHOTS_MAX, SetAttributes, SetXattr};
 use canopy_partition::ServerId;
@@ -92,7 +92,7 @@ fn users_need_permissions_of_then_and_of_now() {
         client.execute_for(Caller::User(&who), &Operation::Read(at, lookup))
     };
     let enter = |directory| {
-        let enter = OnSnapshots::Enter(b"s", directory, Cow::Borrowed(&who));
+        let enter = SnapshotsRequest::Enter(b"s", directory, Cow::Borrowed(&who));
         client.execute_for(Caller::User(&who), &Operation::Snapshots(enter))
     };
     let shown = |id| {
@@ -114,10 +114,12 @@ fn users_need_permissions_of_then_and_of_now() {
     rename(&client, (open, "inner"), (ROOT, "inner")).unwrap();
     assert!(matches!(look(inner), Ok(Reply::Inode(_))));
     let others = Credentials { uid: 4001, gids: vec![4001] };
-    let enter = OnSnapshots::Enter(b"s", inner, Cow::Borrowed(&others));
+    let enter = SnapshotsRequest::Enter(b"s", inner, Cow::Borrowed(&others));
     let entered = client.execute_for(Caller::User(&who), &Operation::Snapshots(enter));
     assert_eq!(errno(entered), Errno::PERM);
-    for request in [OnSnapshots::All, OnSnapshots::Create("t"), OnSnapshots::Delete("s")] {
+    for request in
+        [SnapshotsRequest::All, SnapshotsRequest::Create("t"), SnapshotsRequest::Delete("s")]
+    {
         let done = client.execute_for(Caller::User(&who), &Operation::Snapshots(request));
         assert_eq!(errno(done), Errno::PERM);
     }

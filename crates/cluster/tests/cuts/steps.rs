@@ -2,7 +2,7 @@
 
 use crate::history::History;
 use crate::net::{At, Hook, Net, create_snapshot, snapshots};
-use canopy_cluster::CutStep;
+use canopy_cluster::CutMessage;
 use canopy_namespace::operation::Moment;
 use canopy_partition::ServerId;
 use parking_lot::Mutex;
@@ -97,7 +97,7 @@ fn run(event: Event, message: usize) -> bool {
     };
     let hook: Hook = Arc::new(move |net, server, step, passing| {
         let is_it = passing == at
-            && step != CutStep::Abandon
+            && step != CutMessage::Abandon
             && count.fetch_add(1, Ordering::SeqCst) == message;
         if !is_it {
             return true;

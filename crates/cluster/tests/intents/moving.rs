@@ -1,7 +1,7 @@
 //! Changes of several servers while a partition of one of their directories is handed over.
 
 use crate::net::{Fate, Net, POLICY, file, list, lookup, rename};
-use canopy_cluster::{Error, IntentStep, Request, Response, Sender, SessionId, Step};
+use canopy_cluster::{Error, HandOverStage, IntentMessage, Request, Response, Sender, SessionId};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_namespace::{EntryName, FileId, New, RenameMode, Reply};
@@ -42,11 +42,11 @@ fn a_partition_with_a_locked_name_stays() {
         // The name is locked until its server hears of the decision: by this message, or by an
         // answer to its own question.
         match (step, of.upgrade()) {
-            (IntentStep::Commit(_), Some(net)) => {
-                seen.push(net.split(ServerId(1), at[1], &mut |_: Step| true));
+            (IntentMessage::Commit(_), Some(net)) => {
+                seen.push(net.split(ServerId(1), at[1], &mut |_: HandOverStage| true));
                 Fate::Arrives
             }
-            (IntentStep::Ask { .. }, _) => Fate::Lost,
+            (IntentMessage::Ask { .. }, _) => Fate::Lost,
             _ => Fate::Arrives,
         }
     })));
@@ -55,7 +55,7 @@ fn a_partition_with_a_locked_name_stays() {
     net.set_faults(None);
     let splits = splits.lock();
     assert!(matches!(splits[..], [Err(Error::Stopped(_))]), "{splits:?}");
-    assert!(net.split(ServerId(1), at[1], &mut |_: Step| true).unwrap());
+    assert!(net.split(ServerId(1), at[1], &mut |_: HandOverStage| true).unwrap());
     assert!(lookup(&client, at[1], &name).is_some());
     assert_eq!(list(&net.client(), at[1]).len(), 21);
     net.settle();
@@ -64,7 +64,7 @@ fn a_partition_with_a_locked_name_stays() {
 
 #[test]
 fn a_rename_waits_for_the_end_of_a_hand_over() {
-    for stop in [Step::Entries, Step::Complete, Step::Give] {
+    for stop in [HandOverStage::Entries, HandOverStage::Complete, HandOverStage::Give] {
         let net = Net::new(3, POLICY);
         let at = with_files(&net);
         let name = moving_name(at[1]);
@@ -72,14 +72,14 @@ fn a_rename_waits_for_the_end_of_a_hand_over() {
         let counted = asked.clone();
         net.set_faults(Some(Box::new(move |_, step| {
             counted.fetch_add(
-                usize::from(matches!(step, IntentStep::Prepare { .. })),
+                usize::from(matches!(step, IntentMessage::Prepare { .. })),
                 Ordering::AcqRel,
             );
             Fate::Arrives
         })));
         thread::scope(|scope| {
             let (net, name) = (&net, &name);
-            let steps = &mut |step: Step| {
+            let steps = &mut |step: HandOverStage| {
                 if step == stop && asked.load(Ordering::Acquire) == 0 {
                     scope.spawn(move || {
                         let client = net.client();
@@ -124,8 +124,8 @@ fn very_many_executed_changes_go_ahead_of_a_file() {
     let sent = Arc::new(Mutex::new([0, 0]));
     let counted = sent.clone();
     net.set_faults(Some(Box::new(move |server, step| {
-        let is_ahead = matches!(step, IntentStep::Executed(_));
-        let is_part = matches!(step, IntentStep::Prepare { .. });
+        let is_ahead = matches!(step, IntentMessage::Executed(_));
+        let is_part = matches!(step, IntentMessage::Prepare { .. });
         counted.lock()[usize::from(is_part)] += usize::from(is_ahead || is_part);
         assert!(!is_ahead || server == ServerId(1));
         Fate::Arrives

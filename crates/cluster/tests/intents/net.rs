@@ -2,8 +2,8 @@
 //! and processes die before or after them.
 
 use canopy_cluster::{
-    Client, Error, IntentStep, Peers, Process, Request, Response, Sender, ServerRequest, SessionId,
-    Steps, create_cluster,
+    Client, Error, HandOverHook, IntentMessage, Peers, Process, Request, Response, Sender,
+    ServerRequest, SessionId, create_cluster,
 };
 use canopy_model::ErrorKind;
 use canopy_namespace::inode::file_type;
@@ -39,7 +39,7 @@ pub enum Fate {
     KillAfter(ServerId),
 }
 
-pub type Faults = Box<dyn FnMut(ServerId, &IntentStep<'_>) -> Fate + Send>;
+pub type Faults = Box<dyn FnMut(ServerId, &IntentMessage<'_>) -> Fate + Send>;
 
 pub struct Net {
     environment: Environment,
@@ -93,7 +93,7 @@ impl Net {
         &self,
         home: ServerId,
         directory: FileId,
-        steps: &mut dyn Steps,
+        steps: &mut dyn HandOverHook,
     ) -> Result<bool, Error> {
         self.process(home)?.split(directory, PartitionId::ZERO, steps)
     }

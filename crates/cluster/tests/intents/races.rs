@@ -4,7 +4,7 @@
 use crate::net::{
     Fate, Faults, Net, POLICY, create, file, link, list, lookup, rename, rmdir, unlink,
 };
-use canopy_cluster::{Client, Error, IntentStep};
+use canopy_cluster::{Client, Error, IntentMessage};
 use canopy_model::ErrorKind;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Access, Operation};
@@ -25,7 +25,7 @@ fn lose_decisions() -> Option<Faults> {
     Some(Box::new(move |_, step| {
         count += 1;
         match step {
-            IntentStep::Commit(_) if count % 2 == 0 => Fate::Lost,
+            IntentMessage::Commit(_) if count % 2 == 0 => Fate::Lost,
             _ => Fate::Arrives,
         }
     }))
@@ -37,7 +37,7 @@ fn hold_up_parts() -> Option<Faults> {
     Some(Box::new(|_, step| {
         let since = Instant::now();
         let mut turns = 0..50;
-        while matches!(step, IntentStep::Prepare { .. })
+        while matches!(step, IntentMessage::Prepare { .. })
             && turns.next().is_some()
             && since.elapsed() < Duration::from_millis(1)
         {

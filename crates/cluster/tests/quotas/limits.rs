@@ -7,7 +7,7 @@ use crate::place::{
 use canopy_cluster::{Client, Error};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Changer, OnQuotas, Operation};
+use canopy_namespace::operation::{Caller, Change, Changer, Operation, QuotasRequest};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{EntryName, FileId, New, RenameMode, Reply};
 use rustix::io::Errno;
@@ -281,15 +281,15 @@ fn users_see_their_own_and_set_nothing() {
     let ada = Credentials::new(ADA, [ADA]);
     let ask = |quotas| client.execute_for(Caller::User(&ada), &Operation::Quotas(quotas));
     set(&client, Account::User(BOB), inodes(7)).unwrap();
-    let own = ask(OnQuotas::Of(Account::User(ADA))).unwrap();
+    let own = ask(QuotasRequest::Of(Account::User(ADA))).unwrap();
     assert!(matches!(own, Reply::Quotas(quotas) if quotas.len() == 1));
     for quotas in [
-        OnQuotas::All,
-        OnQuotas::Of(Account::User(BOB)),
-        OnQuotas::Set(Account::User(ADA), inodes(1)),
-        OnQuotas::SetTree(FileId(1), inodes(1)),
-        OnQuotas::RemoveTree(FileId(1)),
-        OnQuotas::RemoveTreeOfNumber(1),
+        QuotasRequest::All,
+        QuotasRequest::Of(Account::User(BOB)),
+        QuotasRequest::Set(Account::User(ADA), inodes(1)),
+        QuotasRequest::SetTree(FileId(1), inodes(1)),
+        QuotasRequest::RemoveTree(FileId(1)),
+        QuotasRequest::RemoveTreeOfNumber(1),
     ] {
         match ask(quotas) {
             Err(Error::Namespace(error)) => assert_eq!(error.errno(), Errno::PERM, "{quotas:?}"),

@@ -4,7 +4,8 @@ use crate::place::{ADA, BOB, POLICY, Place, check, quotas};
 use canopy_cluster::{Client, Error};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Caller, Change, Changer, Execute, Moment, OnQuotas, Operation, Piece, Read, WriteSmall, Writer,
+    Caller, Change, Changer, Execute, Moment, Operation, Piece, QuotasRequest, Read, WriteSmall,
+    Writer,
 };
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
@@ -133,7 +134,7 @@ impl Both {
     }
 
     fn set(&self, account: Account, limits: Limits) {
-        self.execute(|_| Operation::Quotas(OnQuotas::Set(account, limits))).unwrap();
+        self.execute(|_| Operation::Quotas(QuotasRequest::Set(account, limits))).unwrap();
     }
 }
 

@@ -2,12 +2,13 @@
 //! get lost, and processes die before or after them.
 
 use canopy_cluster::{
-    Client, Error, Peers, Process, ProcessSettings, Request, Response, Sender, ServerRequest,
-    SessionId, SessionSettings, Step, create_cluster,
+    Client, Error, HandOverStage, Peers, Process, ProcessSettings, Request, Response, Sender,
+    ServerRequest, SessionId, SessionSettings, create_cluster,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Caller, Change, Changer, Moment, OnQuotas, Operation, Page, Piece, Read, WriteSmall, Writer,
+    Caller, Change, Changer, Moment, Operation, Page, Piece, QuotasRequest, Read, WriteSmall,
+    Writer,
 };
 use canopy_namespace::quota::{Account, Limits, Quota};
 use canopy_namespace::{
@@ -148,7 +149,7 @@ impl Place {
 
     /// Splits the first partition of a directory, at its home.
     pub fn split(&self, home: ServerId, directory: FileId) -> Result<bool, Error> {
-        let steps = &mut |_: Step| true;
+        let steps = &mut |_: HandOverStage| true;
         self.process(home)?.split(directory, PartitionId::ZERO, steps)
     }
 
@@ -377,11 +378,11 @@ pub fn chown(client: &Client, id: FileId, uid: u32, changer: Changer<'_>) -> Res
 }
 
 pub fn set(client: &Client, account: Account, limits: Limits) -> Result<Reply, Error> {
-    execute(client, &Operation::Quotas(OnQuotas::Set(account, limits)))
+    execute(client, &Operation::Quotas(QuotasRequest::Set(account, limits)))
 }
 
 pub fn quotas(client: &Client) -> Vec<Quota> {
-    match execute(client, &Operation::Quotas(OnQuotas::All)) {
+    match execute(client, &Operation::Quotas(QuotasRequest::All)) {
         Ok(Reply::Quotas(quotas)) => quotas,
         other => panic!("{other:?}"),
     }
@@ -389,7 +390,7 @@ pub fn quotas(client: &Client) -> Vec<Quota> {
 
 /// Returns usage and limits of an account.
 pub fn quota(client: &Client, account: Account) -> Quota {
-    match execute(client, &Operation::Quotas(OnQuotas::Of(account))) {
+    match execute(client, &Operation::Quotas(QuotasRequest::Of(account))) {
         Ok(Reply::Quotas(quotas)) => quotas[0],
         other => panic!("{other:?}"),
     }

@@ -5,25 +5,25 @@ use crate::place::{
 };
 use canopy_cluster::{Client, Error};
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Change, OnQuotas, Operation};
+use canopy_namespace::operation::{Change, Operation, QuotasRequest};
 use canopy_namespace::quota::{Account, Limits, Quota};
 use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, Reply};
 use canopy_partition::ServerId;
 use rustix::io::Errno;
 
-fn ask(client: &Client, quotas: OnQuotas) -> Result<Reply, Error> {
+fn ask(client: &Client, quotas: QuotasRequest) -> Result<Reply, Error> {
     execute(client, &Operation::Quotas(quotas))
 }
 
 fn set_tree(client: &Client, directory: FileId, limits: Limits) -> Account {
-    match ask(client, OnQuotas::SetTree(directory, limits)) {
+    match ask(client, QuotasRequest::SetTree(directory, limits)) {
         Ok(Reply::Account(account)) => account,
         other => panic!("{other:?}"),
     }
 }
 
 fn of_tree(client: &Client, id: FileId) -> Option<Quota> {
-    match ask(client, OnQuotas::OfTree(id)) {
+    match ask(client, QuotasRequest::OfTree(id)) {
         Ok(Reply::Quotas(mut quotas)) => quotas.pop(),
         other => panic!("{other:?}"),
     }
@@ -95,11 +95,11 @@ fn trees_are_counted_and_nothing_is_moved_into_them() {
     assert_eq!(file(&client, deep, "a", ADA), Err(Errno::DQUOT));
     unlink(&client, below, "f0").unwrap();
     file(&client, deep, "a", ADA).unwrap();
-    assert_eq!(ask(&client, OnQuotas::RemoveTree(top)).unwrap(), Reply::Truth(true));
-    assert_eq!(ask(&client, OnQuotas::RemoveTree(top)).unwrap(), Reply::Truth(false));
+    assert_eq!(ask(&client, QuotasRequest::RemoveTree(top)).unwrap(), Reply::Truth(true));
+    assert_eq!(ask(&client, QuotasRequest::RemoveTree(top)).unwrap(), Reply::Truth(false));
     assert_eq!(lookup(&client, below, "f1").unwrap().project, 0);
     assert_ne!(lookup(&client, inner, "alone").unwrap().project, 0);
-    assert_eq!(ask(&client, OnQuotas::RemoveTree(inner)).unwrap(), Reply::Truth(true));
+    assert_eq!(ask(&client, QuotasRequest::RemoveTree(inner)).unwrap(), Reply::Truth(true));
     check(&client);
 }
 
@@ -133,10 +133,13 @@ fn a_tree_ends_with_its_directory() {
     };
     assert_eq!(trees(), [accounts[1]]);
     let Account::Tree(number) = accounts[1] else { panic!() };
-    assert_eq!(ask(&client, OnQuotas::RemoveTreeOfNumber(number)).unwrap(), Reply::Truth(true));
+    assert_eq!(
+        ask(&client, QuotasRequest::RemoveTreeOfNumber(number)).unwrap(),
+        Reply::Truth(true)
+    );
     assert_eq!(trees(), []);
     assert_eq!(lookup(&client, outside, "kept1").unwrap().project, 0);
-    is_refused(ask(&client, OnQuotas::SetTree(tops[0], inodes(1))), Errno::NOENT);
+    is_refused(ask(&client, QuotasRequest::SetTree(tops[0], inodes(1))), Errno::NOENT);
 }
 
 #[test]

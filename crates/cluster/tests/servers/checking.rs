@@ -2,10 +2,10 @@
 
 use crate::place::*;
 use canopy_cluster::check::{check as check_all, repair};
-use canopy_cluster::{Client, Peers, SessionId, Step};
+use canopy_cluster::{Client, HandOverStage, Peers, SessionId};
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::keys::{self, Space};
-use canopy_namespace::operation::{Change, Changer, OnQuotas, Operation};
+use canopy_namespace::operation::{Change, Changer, Operation, QuotasRequest};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
     EntryName, FileId, Inode, ObjectId, ROOT, RenameMode, Reply, SetXattr, open_table,
@@ -55,7 +55,7 @@ impl Site {
         let process = cluster.process();
         for _ in 0..2 {
             for (_, history) in process.partitions(big).unwrap() {
-                process.split(big, history.partition(), &mut |_: Step| true).unwrap();
+                process.split(big, history.partition(), &mut |_: HandOverStage| true).unwrap();
             }
         }
         process.settle();
@@ -250,7 +250,7 @@ fn indexes_are_made_anew() {
 fn usage_is_counted_again() {
     let site = Site::new();
     let limits = Limits { inodes_hard: 1000, ..Limits::default() };
-    let set = Operation::Quotas(OnQuotas::Set(Account::User(7), limits));
+    let set = Operation::Quotas(QuotasRequest::Set(Account::User(7), limits));
     let _: Reply = execute(&new_client(&site.cluster), &set).unwrap();
     site.cluster.process().settle();
     assert_eq!(site.faults(), Vec::<String>::new());

@@ -2,11 +2,13 @@
 
 use crate::place::*;
 use canopy_cluster::{
-    Client, Error, Peers, Process, Request, Response, Sender, ServerRequest, SessionId, Step,
-    add_tables, count_tables,
+    Client, Error, HandOverStage, Peers, Process, Request, Response, Sender, ServerRequest,
+    SessionId, add_tables, count_tables,
 };
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Changer, Moment, OnSnapshots, Operation, Read};
+use canopy_namespace::operation::{
+    Caller, Change, Changer, Moment, Operation, Read, SnapshotsRequest,
+};
 use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, Reply, SetAttributes, system_clock};
 use canopy_partition::{PartitionId, ServerId, SplitPolicy};
 use canopy_store::Environment;
@@ -81,7 +83,7 @@ impl Servers {
             process.learn_servers(servers).unwrap();
             let held = process.partitions(directory).unwrap();
             held.iter().any(|(_, history)| {
-                process.split(directory, history.partition(), &mut |_: Step| true).unwrap()
+                process.split(directory, history.partition(), &mut |_: HandOverStage| true).unwrap()
             })
         };
         while processes.iter().filter(|process| split(process)).count() > 0 {}
@@ -236,11 +238,11 @@ fn with_stale_home() -> (Arc<Servers>, Client, FileId, BTreeMap<String, FileId>)
     let process = servers.process(1);
     process.learn_servers(all).unwrap();
     let one = PartitionId::new(1).unwrap();
-    let has_split = process.split(made.id, one, &mut |_: Step| true).unwrap();
+    let has_split = process.split(made.id, one, &mut |_: HandOverStage| true).unwrap();
     assert!(!has_split, "partition 3 has no server yet");
     let all = servers.add(1);
     process.learn_servers(all).unwrap();
-    assert!(process.split(made.id, one, &mut |_: Step| true).unwrap());
+    assert!(process.split(made.id, one, &mut |_: HandOverStage| true).unwrap());
     assert_eq!(servers.process(3).partitions(made.id).unwrap().len(), 1);
     assert_eq!(servers.process(0).server_count(), 2);
     (servers, client, made.id, files)
@@ -254,9 +256,11 @@ fn attributes_reach_servers_that_their_home_has_not_heard_of() {
     let change = Change::SetAttributes { id: directory, set, changer: Changer::Privileged };
     execute(&client, &Operation::Change(change)).unwrap();
     for server in [0, 1, 3] {
-        let part = Request::Part(directory);
+        let part = Request::DirectoryAtServer(directory);
         let answer = servers.process(server).answer(ServerId(server), Sender::SERVER, &part);
-        let Ok(Response::Part(Some(inode), _)) = answer else { panic!("{server}: {answer:?}") };
+        let Ok(Response::DirectoryAtServer(Some(inode), _)) = answer else {
+            panic!("{server}: {answer:?}")
+        };
         assert_eq!(inode.mode & 0o7777, 0o700, "server {server}");
     }
 }
@@ -288,7 +292,7 @@ fn directories_are_removed_from_servers_that_their_home_has_not_heard_of() {
 #[test]
 fn snapshots_contain_servers_that_the_first_one_has_not_heard_of() {
     let (servers, client, directory, files) = with_stale_home();
-    let create = OnSnapshots::Create("then");
+    let create = SnapshotsRequest::Create("then");
     execute(&client, &Operation::Snapshots(create)).unwrap();
     let number = client.snapshots().unwrap().0[0].number;
     assert_eq!(client.snapshot_tables(number).unwrap().checkpoints.len(), 4);
@@ -374,7 +378,7 @@ fn names_that_collide_split_once() {
     assert_eq!(cluster.process().partitions(directory).unwrap().len(), 2);
     // Somebody who asks for it gets more.
     let one = PartitionId::new(1).unwrap();
-    assert!(cluster.process().split(directory, one, &mut |_: Step| true).unwrap());
+    assert!(cluster.process().split(directory, one, &mut |_: HandOverStage| true).unwrap());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::place::{create, execute, lookup};
 use crate::retries::{Numbers, fails_with, unlink};
 use crate::site::{LOSSES, Site};
-use canopy_cluster::{Client, Error, Peers, Request, Response, Sender, SessionId, Step};
+use canopy_cluster::{Client, Error, HandOverStage, Peers, Request, Response, Sender, SessionId};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, New, ROOT, Reply};
@@ -342,7 +342,7 @@ fn holds_of_a_partition_that_stays_are_not_left_elsewhere() {
     let process = site.process();
     assert_eq!(site.counts().holds, 20);
     // The receiver has them, and the giver does not give.
-    let stops = &mut |step: Step| step != Step::Give;
+    let stops = &mut |step: HandOverStage| step != HandOverStage::Give;
     process.split(ROOT, PartitionId::ZERO, stops).unwrap_err();
     let (giver, receiver) = (ServerId(0), ServerId(1));
     let holds = |server| process.session_counts(server).unwrap().holds;
@@ -353,7 +353,7 @@ fn holds_of_a_partition_that_stays_are_not_left_elsewhere() {
     process.settle();
     assert_eq!((holds(giver), holds(receiver)), (20, 0));
     // Another attempt takes them along.
-    process.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap();
+    process.split(ROOT, PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap();
     process.settle();
     assert!(holds(receiver) > 0);
     assert_eq!(site.counts().holds, 20);

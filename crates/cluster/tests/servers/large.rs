@@ -3,7 +3,8 @@
 use crate::network::{connect, start};
 use crate::place::*;
 use canopy_cluster::{
-    Client, Error, Node, Process, ProcessSettings, SessionId, Step, create_cluster,
+    Client, Error, HandOverStage, ListeningProcess, Process, ProcessSettings, SessionId,
+    create_cluster,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Read};
@@ -59,14 +60,14 @@ fn large_files_move_between_processes() {
     let large = Vec::from_iter(files.values().copied().step_by(8));
     large.iter().for_each(|id| set_xattrs(&client, *id));
     // By hand-overs, of all partitions that there can be.
-    let splits = |node: &Node| {
+    let splits = |node: &ListeningProcess| {
         for (_, history) in node.process().partitions(ROOT).unwrap() {
-            let _ = node.process().split(ROOT, history.partition(), &mut |_: Step| true);
+            let _ = node.process().split(ROOT, history.partition(), &mut |_: HandOverStage| true);
         }
     };
     node_of_root(&[&one, &other])
         .process()
-        .split(ROOT, PartitionId::ZERO, &mut |_: Step| true)
+        .split(ROOT, PartitionId::ZERO, &mut |_: HandOverStage| true)
         .unwrap();
     for _ in 0..4 {
         splits(&one);
@@ -90,7 +91,7 @@ fn large_files_move_between_processes() {
     }
 }
 
-fn node_of_root<'a>(nodes: &[&'a Node]) -> &'a Node {
+fn node_of_root<'a>(nodes: &[&'a ListeningProcess]) -> &'a ListeningProcess {
     nodes.iter().find(|node| node.running().contains(&ServerId(0))).unwrap()
 }
 

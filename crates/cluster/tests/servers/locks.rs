@@ -8,8 +8,8 @@ use crate::site::{LOSSES, Loss, Site};
 use canopy_cluster::contents::Operations;
 use canopy_cluster::wire::{Address, ClientSecurity};
 use canopy_cluster::{
-    Client, LockAsk, LockRequest, Node, Patience, Peers, Remote, Request, Response, Sender,
-    SessionId,
+    Client, ListeningProcess, LockAsk, LockRequest, Patience, Peers, Remote, Request, Response,
+    Sender, SessionId,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
@@ -442,7 +442,7 @@ fn locks_pass_on_over_a_network() {
     let count = AtomicU64::new(0);
     let mut times = Vec::new();
     let waiting = || {
-        let of = |node: &Node| {
+        let of = |node: &ListeningProcess| {
             let counts = node.running().into_iter().map(|id| node.process().session_counts(id));
             counts.map(|counts| counts.map_or(0, |counts| counts.waiting_locks)).sum::<usize>()
         };

@@ -3,7 +3,9 @@
 
 use crate::place::*;
 use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
-use canopy_cluster::{AsyncClient, Client, Error, Node, NodeSettings, Patience, Remote, Wait};
+use canopy_cluster::{
+    AsyncClient, Client, Error, ListeningProcess, ListeningSettings, Patience, Remote, Wait,
+};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, program};
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-pub fn start(environment: &Environment) -> Node {
-    let settings = NodeSettings {
+pub fn start(environment: &Environment) -> ListeningProcess {
+    let settings = ListeningSettings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         advertise: None,
         security: ServerSecurity::default(),
@@ -26,7 +28,7 @@ pub fn start(environment: &Environment) -> Node {
         lease: Some(Duration::from_millis(300)),
         place: String::new(),
     };
-    Node::start(environment, &system_clock(), &settings).unwrap()
+    ListeningProcess::start(environment, &system_clock(), &settings).unwrap()
 }
 
 pub fn connect(addresses: &[Address]) -> Client {
@@ -69,7 +71,7 @@ fn two_processes_share_a_directory() {
     let files = create_all(&client, directory, &names("file", 800));
     let stranger = connect(other.addresses());
     assert_has(&stranger, directory, &files);
-    let held = |node: &Node| node.process().partitions(directory).unwrap().len();
+    let held = |node: &ListeningProcess| node.process().partitions(directory).unwrap().len();
     assert!(held(&one) > 1 && held(&other) > 1);
     // Names that exist are refused, wherever they are.
     let again = create(&stranger, directory, "file1", file_type::REGULAR);
@@ -133,7 +135,7 @@ fn a_client_that_waits_names_the_server() {
         }
         assert!(begin.elapsed() >= Duration::from_millis(4900), "{:?}", begin.elapsed());
         // Its successor has its address.
-        let settings = NodeSettings {
+        let settings = ListeningSettings {
             listen: vec![address.parse().unwrap()],
             security: ServerSecurity::default(),
             to_others: ClientSecurity::default(),
@@ -141,7 +143,7 @@ fn a_client_that_waits_names_the_server() {
             lease: Some(Duration::from_millis(300)),
             place: String::new(),
         };
-        let again = Node::start(&environment, &system_clock(), &settings).unwrap();
+        let again = ListeningProcess::start(&environment, &system_clock(), &settings).unwrap();
         while heard.lock().len() < 2 {
             assert!(begin.elapsed() < Duration::from_secs(60), "nobody is notified of the end");
             std::thread::sleep(Duration::from_millis(20));
@@ -178,7 +180,7 @@ fn a_signal_ends_a_wait_that_has_changed_nothing() {
         let _work = program::work_for(1, |_| true);
         assert!(is_interrupted(execute(&client, operation)));
     }
-    let settings = NodeSettings {
+    let settings = ListeningSettings {
         listen: vec![address],
         security: ServerSecurity::default(),
         to_others: ClientSecurity::default(),
@@ -186,7 +188,7 @@ fn a_signal_ends_a_wait_that_has_changed_nothing() {
         lease: Some(Duration::from_millis(300)),
         place: String::new(),
     };
-    let _again = Node::start(&environment, &system_clock(), &settings).unwrap();
+    let _again = ListeningProcess::start(&environment, &system_clock(), &settings).unwrap();
     assert!(lookup(&client, ROOT, "file").is_some());
     // A change that was executed is not interrupted, and its reply is not lost.
     let _work = program::work_for(1, |_| true);

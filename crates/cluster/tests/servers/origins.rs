@@ -4,7 +4,7 @@ use crate::place::*;
 use canopy_cluster::Error;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::operation::{Caller, Change, Moment, OnQuotas, Operation, Read};
+use canopy_namespace::operation::{Caller, Change, Moment, Operation, QuotasRequest, Read};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{EntryName, FileId, Inode, New, Origin, ROOT, Reply};
 use rustix::io::Errno;
@@ -34,7 +34,7 @@ fn files_have_the_attributes_of_their_origin() {
     let cluster = open(&environment(3));
     let client = &new_client(&cluster);
     let limits = Limits { inodes_hard: 2, ..Limits::default() };
-    let set = Operation::Quotas(OnQuotas::Set(Account::User(7), limits));
+    let set = Operation::Quotas(QuotasRequest::Set(Account::User(7), limits));
     let _: Reply = execute(client, &set).unwrap();
     let new = New { mode: file_type::DIRECTORY | 0o2777, gid: 9, ..New::default() };
     let directory = bring(client, Caller::Trusted, (ROOT, "d"), &new).unwrap().id;

@@ -2,7 +2,7 @@
 //! crash.
 
 use crate::place::*;
-use canopy_cluster::{Error, Step, create_cluster};
+use canopy_cluster::{Error, HandOverStage, create_cluster};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Changer, Operation};
 use canopy_namespace::{FileId, Ownership, ROOT, Reply, SetXattr, Settings, system_clock};
@@ -77,7 +77,7 @@ fn stop_anywhere(die: bool) {
         cluster.process().sync().unwrap();
         let mut left = taken;
         let mut last = None;
-        let outcome = cluster.split(PartitionId::ZERO, &mut |step: Step| {
+        let outcome = cluster.split(PartitionId::ZERO, &mut |step: HandOverStage| {
             let goes_on = left > 0;
             left -= i32::from(goes_on);
             last = Some(step);
@@ -92,14 +92,15 @@ fn stop_anywhere(die: bool) {
         }
         // Once the giver has given, the partition is the receiver's, whatever happened.
         let step = last.unwrap();
-        let is_given = outcome.is_ok() || matches!(step, Step::Hold | Step::Confirm | Step::Remove);
+        let is_given = outcome.is_ok()
+            || matches!(step, HandOverStage::Hold | HandOverStage::Confirm | HandOverStage::Remove);
         assert_eq!(
             cluster.process().partitions(ROOT).unwrap().len(),
             1 + usize::from(is_given),
             "{step:?}"
         );
         if !is_given {
-            assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
+            assert!(cluster.split(PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
         }
         find(&cluster, client, ROOT, &files);
         cluster.restart();
@@ -149,9 +150,9 @@ fn copies_are_removed_by_one_at_a_time() {
         let cluster = &cluster;
         scope.spawn(move || {
             let mut removals = 0;
-            let mut steps = |step: Step| {
-                removals += usize::from(step == Step::Remove);
-                if step == Step::Remove && removals == 2 {
+            let mut steps = |step: HandOverStage| {
+                removals += usize::from(step == HandOverStage::Remove);
+                if step == HandOverStage::Remove && removals == 2 {
                     stopped.send(()).unwrap();
                     wait_until_told.recv().unwrap();
                 }
@@ -162,7 +163,7 @@ fn copies_are_removed_by_one_at_a_time() {
         wait_until_stopped.recv().unwrap();
         // The upper half of partition 1 comes back to the server that still removes its copies.
         let one = PartitionId::new(1).unwrap();
-        assert!(cluster.split(one, &mut |_: Step| true).unwrap());
+        assert!(cluster.split(one, &mut |_: HandOverStage| true).unwrap());
         go_on.send(()).unwrap();
     });
     check(&cluster, &new_client(&cluster), ROOT, &files);
@@ -177,7 +178,7 @@ fn directories_keep_their_times_when_their_names_move() {
     }
     let times = || directories.values().map(|id| stat(&cluster, *id).mtime_ns).collect::<Vec<_>>();
     let before = times();
-    assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert!(cluster.split(PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
     assert_eq!(times(), before);
 }
 
@@ -195,7 +196,7 @@ fn large_entries_move_in_small_batches() {
             let _: Reply = execute(&new_client(&cluster), &Operation::Change(set)).unwrap();
         }
     }
-    assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert!(cluster.split(PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
     check(&cluster, &new_client(&cluster), ROOT, &files);
 }
 
@@ -204,7 +205,7 @@ fn a_directory_has_its_contents_wherever_its_name_is() {
     let cluster = open(&environment_of_large(3));
     make(&cluster, 30, file_type::DIRECTORY);
     // This writes the logs of some servers, and then all of them die.
-    assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert!(cluster.split(PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
     cluster.restart();
     for name in list(&new_client(&cluster), ROOT) {
         assert!(lookup(&new_client(&cluster), ROOT, &name).is_some(), "{name}");

@@ -1,7 +1,8 @@
 //! A cluster whose servers are in this process, and what tests ask of it.
 
 use canopy_cluster::{
-    Client, Error, Peers, Process, Request, Response, Sender, SessionId, Steps, create_cluster,
+    Client, Error, HandOverHook, Peers, Process, Request, Response, Sender, SessionId,
+    create_cluster,
 };
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Page, Read};
 use canopy_namespace::{
@@ -65,7 +66,11 @@ impl Cluster {
         self.process.read().clone().expect("a process")
     }
 
-    pub fn split(&self, partition: PartitionId, steps: &mut dyn Steps) -> Result<bool, Error> {
+    pub fn split(
+        &self,
+        partition: PartitionId,
+        steps: &mut dyn HandOverHook,
+    ) -> Result<bool, Error> {
         self.process().split(ROOT, partition, steps)
     }
 }

@@ -268,8 +268,8 @@ fn halves_without_a_name_go() {
         inode.id
     };
     let is_there = |id| {
-        let part = site.ask(ServerId(1), Sender::SERVER, &Request::Part(id)).unwrap();
-        matches!(part, Response::Part(Some(_), _))
+        let part = site.ask(ServerId(1), Sender::SERVER, &Request::DirectoryAtServer(id)).unwrap();
+        matches!(part, Response::DirectoryAtServer(Some(_), _))
     };
     // The server of the name has died in an attempt of its table's first owner.
     let epoch = 1;

@@ -3,8 +3,8 @@
 
 use crate::place::*;
 use canopy_cluster::{
-    Client, Error, MoveStep, Pace, Process, Request, Response, Sender, ServerRequest, SessionId,
-    SessionSettings, Step,
+    Client, Error, HandOverMessage, HandOverStage, Pace, Process, Request, Response, Sender,
+    ServerRequest, SessionId, SessionSettings,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Read};
@@ -51,7 +51,7 @@ impl Late {
         Late { process: process.clone(), attempt: Attempt { epoch: 1, number: 0 } }
     }
 
-    fn send(&self, step: MoveStep<'_>) -> Response {
+    fn send(&self, step: HandOverMessage<'_>) -> Response {
         let child = PartitionId::new(1).unwrap();
         let step = ServerRequest::HandOver(ROOT, child, self.attempt, step);
         self.process.answer(OTHER, Sender::SERVER, &Request::OfServer(step)).unwrap()
@@ -61,14 +61,14 @@ impl Late {
     fn begin(&self, client: &Client) {
         let half = DirectoryHalf { inode: stat(client, ROOT), acls: vec![], version: 0, times: 0 };
         let placement = Placement::new(HOME, 2, POLICY.partitions_per_server).unwrap();
-        self.send(MoveStep::Begin(Cow::Owned(half), placement));
+        self.send(HandOverMessage::Begin(Cow::Owned(half), placement));
     }
 
     /// Sends an entry of the root. Returns whether the receiver takes it.
     fn entry(&self, name: &str, inode: &Inode) -> bool {
         let entry =
             MovedEntry { inode: inode.clone(), ..MovedEntry::pointer(name.into(), inode.id) };
-        self.send(MoveStep::Entries(Cow::Owned(vec![entry]))) == Response::Done(true)
+        self.send(HandOverMessage::Entries(Cow::Owned(vec![entry]))) == Response::Done(true)
     }
 }
 
@@ -153,7 +153,8 @@ fn a_file_that_comes_back_keeps_its_records() {
     let (name, id) = file(&client);
     set_xattr(&client, id);
     work(&process);
-    let stopped = process.split(ROOT, PartitionId::ZERO, &mut |step: Step| step != Step::Remove);
+    let stopped = process
+        .split(ROOT, PartitionId::ZERO, &mut |step: HandOverStage| step != HandOverStage::Remove);
     assert!(matches!(stopped, Err(Error::Stopped(_))), "{stopped:?}");
     let (from, to) = (EntryName::new(ROOT, name.as_bytes()), EntryName::new(back, b"file"));
     rename(&client, from, to, RenameMode::NoReplace);
@@ -172,12 +173,12 @@ fn a_late_copy_of_a_link_is_not_executed() {
     let (process, client) = open();
     let (_, id) = file(&client);
     work(&process);
-    assert!(process.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert!(process.split(ROOT, PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
     let name = EntryName::new(ROOT, b"link");
     let link = Request::Execute(Operation::Change(Change::Link { id, name }));
     let sender = Sender { session: SessionId(1 << 41), number: 256, ..reader() };
     let refused = process.answer(HOME, sender, &link).unwrap_err();
-    assert!(matches!(refused, Error::Elsewhere { .. }), "{refused}");
+    assert!(matches!(refused, Error::WrongServer { .. }), "{refused}");
     // It gathers the file and its names at the home of its id.
     process.answer(OTHER, sender, &link).unwrap();
     unlink(&client, ROOT, "link");
@@ -213,12 +214,12 @@ fn refusals_differ_while_a_name_may_come() {
     let lookup = Read::Lookup(EntryName::new(ROOT, name.as_bytes()));
     let request = Request::Execute(Operation::Read(Moment::Now, lookup));
     let ask = || match process.answer(OTHER, reader(), &request) {
-        Err(Error::Elsewhere { changes, .. }) => changes,
+        Err(Error::WrongServer { changes, .. }) => changes,
         other => panic!("{other:?}"),
     };
     let mut refusals = Vec::new();
-    let split = process.split(ROOT, PartitionId::ZERO, &mut |step: Step| {
-        if step == Step::Give {
+    let split = process.split(ROOT, PartitionId::ZERO, &mut |step: HandOverStage| {
+        if step == HandOverStage::Give {
             refusals = vec![ask(), ask()];
         }
         true
@@ -248,7 +249,7 @@ fn a_late_entry_does_not_touch_a_file_that_came_by_a_rename() {
     );
     assert!(!late.entry(&name, &before));
     // What is left of the attempt goes.
-    assert!(process.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert!(process.split(ROOT, PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
     work(&process);
     assert!(process.is_at_rest().unwrap());
     let stranger = new_client_of(process.clone());

@@ -3,8 +3,8 @@
 
 use crate::place::environment_of_large;
 use canopy_cluster::{
-    Client, Error, Peers, Process, ProcessSettings, Request, Response, Sender, SessionCounts,
-    SessionId, SessionSettings, Step,
+    Client, Error, HandOverStage, Peers, Process, ProcessSettings, Request, Response, Sender,
+    SessionCounts, SessionId, SessionSettings,
 };
 use canopy_namespace::{ROOT, system_clock};
 use canopy_partition::{ServerId, SplitPolicy};
@@ -129,7 +129,7 @@ impl Site {
         let partitions = process.partitions(ROOT).unwrap();
         let least = partitions.iter().min_by_key(|(_, history)| history.depth());
         if let Some((_, history)) = least {
-            match process.split(ROOT, history.partition(), &mut |_: Step| true) {
+            match process.split(ROOT, history.partition(), &mut |_: HandOverStage| true) {
                 // Another process has the table by now, or a server is being replaced.
                 Err(
                     canopy_cluster::Error::Stopped(_)

@@ -383,7 +383,7 @@ impl World {
         host.leased_us.is_some_and(|leased| u128::from(since_us(leased)) < LEASE.as_micros())
     }
 
-    /// Executes a request at a process, as `Node` does.
+    /// Executes a request at a process, as `ListeningProcess` does.
     fn serve(&self, host: HostId, message: &Message) -> Answer {
         let server = message.server;
         let process = self.process(host).ok_or(Error::NotRunning(server))?;

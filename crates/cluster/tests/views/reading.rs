@@ -124,7 +124,7 @@ fn tables_of_a_stopped_cluster_are_settled() {
         let cluster = open(&environment);
         let mut changes = Changes::new(&cluster, 6);
         changes.make(300);
-        changes.split(Some(canopy_cluster::Step::Hold));
+        changes.split(Some(canopy_cluster::HandOverStage::Hold));
         cluster.process().sync().unwrap();
         let expected = listed(&cluster);
         cluster.kill();

@@ -1,7 +1,7 @@
 //! A tree that random changes make, and its entries as clients list them.
 
 use crate::place::{Cluster, execute, new_client};
-use canopy_cluster::{Client, ClusterView, Error, Step, checkpoint_all};
+use canopy_cluster::{Client, ClusterView, Error, HandOverStage, checkpoint_all};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Changer, Moment, Operation, Page, Read};
 use canopy_namespace::{
@@ -77,25 +77,30 @@ pub fn open_view(cluster: &Arc<Cluster>, environment: &Environment) -> ClusterVi
 }
 
 /// Splits a partition of a directory as far as a step; with none, to the end.
-pub fn split(cluster: &Arc<Cluster>, directory: FileId, random: &mut StdRng, until: Option<Step>) {
+pub fn split(
+    cluster: &Arc<Cluster>,
+    directory: FileId,
+    random: &mut StdRng,
+    until: Option<HandOverStage>,
+) {
     let process = cluster.process();
     let partitions = process.partitions(directory).unwrap();
     let (_, history) = partitions.choose(random).unwrap();
-    let steps = &mut |step: Step| Some(step) != until;
+    let steps = &mut |step: HandOverStage| Some(step) != until;
     match process.split(directory, history.partition(), steps) {
         Ok(_) | Err(Error::Stopped(_)) => {}
         Err(error) => panic!("{error}"),
     }
 }
 
-pub const STEPS: [Step; 7] = [
-    Step::Begin,
-    Step::Entries,
-    Step::Complete,
-    Step::Give,
-    Step::Hold,
-    Step::Confirm,
-    Step::Remove,
+pub const STEPS: [HandOverStage; 7] = [
+    HandOverStage::Begin,
+    HandOverStage::Entries,
+    HandOverStage::Complete,
+    HandOverStage::Give,
+    HandOverStage::Hold,
+    HandOverStage::Confirm,
+    HandOverStage::Remove,
 ];
 
 /// Makes random changes, of which some fail.
@@ -194,7 +199,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Splits a partition of a directory that there is.
-    pub fn split(&mut self, until: Option<Step>) {
+    pub fn split(&mut self, until: Option<HandOverStage>) {
         let directory = self.directory();
         if self.cluster.process().partitions(directory).is_ok_and(|all| !all.is_empty()) {
             split(self.cluster, directory, &mut self.random, until);

@@ -1,7 +1,7 @@
 //! Attributes, extended ones too, and how much space there is.
 
 use super::{Answer, Filesystem, asking, empty, real};
-use crate::caller::By;
+use crate::caller::CallingProcess;
 use crate::convert::{attributes, errno};
 use crate::node::{Node, QueryId, Shown};
 use crate::past::SETUID_SETGID;
@@ -52,7 +52,7 @@ impl Filesystem {
         {
             return reply.error(errno(&error));
         }
-        let (by, is_cut) = (By::of(request), set.size.is_some());
+        let (by, is_cut) = (CallingProcess::of(request), set.size.is_some());
         let namespace = match self.by(request) {
             Ok(namespace) => namespace,
             Err(error) => return reply.error(errno(&error)),
@@ -89,7 +89,7 @@ impl Filesystem {
 
     /// Returns who changes a file. Groups are found out only where they may be needed, and the file
     /// has the bit that they decide about: that takes longer than most changes.
-    fn changer(&self, by: By, id: FileId, may_need_groups: bool) -> Changer<'static> {
+    fn changer(&self, by: CallingProcess, id: FileId, may_need_groups: bool) -> Changer<'static> {
         if by.uid == 0 {
             return Changer::Privileged;
         }
@@ -187,7 +187,7 @@ impl Filesystem {
         match check_xattr(name) {
             Err(errno) => reply.error(errno),
             Ok(()) => {
-                let by = By::of(request);
+                let by = CallingProcess::of(request);
                 let set = real(node).and_then(|id| {
                     let changer = self.changer(by, id, name == acl::ACCESS.as_bytes());
                     self.by(request)?.set_xattr(id, name, value, how, changer)

@@ -3,7 +3,7 @@
 use super::locks::{free_all, note_closing};
 use super::names::free;
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
-use crate::caller::By;
+use crate::caller::CallingProcess;
 use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
 use crate::node::{Node, Shown};
@@ -170,7 +170,7 @@ impl Filesystem {
             false => Ok(()),
         };
         // Where the kernel keeps nothing anyway, servers are not asked.
-        let is_due = noted.and_then(|()| match self.believes {
+        let is_due = noted.and_then(|()| match self.cache_times {
             Some(_) => Ok(true),
             None => self.namespace.is_access_due(id),
         });
@@ -196,7 +196,7 @@ impl Filesystem {
     /// Returns how the kernel opens a file. It is to say when a program closes one that others may
     /// read then, or that it may have locked.
     fn open_flags(&self, writes: bool) -> FopenFlags {
-        match self.believes.is_some() && writes || self.locks.is_some() {
+        match self.cache_times.is_some() && writes || self.locks.is_some() {
             true => FopenFlags::empty(),
             false => FopenFlags::FOPEN_NOFLUSH,
         }
@@ -220,7 +220,7 @@ impl Filesystem {
             self.modes.open(inode.id, || None);
             opened.map(|()| inode)
         });
-        if let (Some(_), Ok(inode)) = (self.believes, &opened) {
+        if let (Some(_), Ok(inode)) = (self.cache_times, &opened) {
             self.created.note(request.pid(), inode.clone());
         }
         match opened {
@@ -280,7 +280,7 @@ impl Filesystem {
         flags: WriteFlags,
         reply: ReplyWrite,
     ) {
-        let by = By::of(request);
+        let by = CallingProcess::of(request);
         let appends = appends && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let is_here = |id| self.namespace.is_here(id, Extent::new(offset, data.len() as u64), true);
         let (id, is_here) = match current(node).and_then(|id| Ok((id, is_here(id)?))) {
@@ -335,7 +335,7 @@ impl Filesystem {
         reply: ReplyEmpty,
     ) {
         let Node::File(id) = node else { return reply.ok() };
-        if self.believes.is_none() && self.locks.is_none() {
+        if self.cache_times.is_none() && self.locks.is_none() {
             return reply.ok();
         }
         let events = self.events.clone();
@@ -363,7 +363,7 @@ impl Filesystem {
             Node::File(id) => {
                 self.modes.close(id);
                 // Servers take what was written since it was published.
-                let is_here = self.believes.is_none() && self.locks.is_none();
+                let is_here = self.cache_times.is_none() && self.locks.is_none();
                 let owners = self.locks.as_ref().map(|locks| locks.close(handle));
                 self.transfer(request.uid(), is_here, move |namespace| {
                     let freed = free_all(namespace, id, owners.unwrap_or_default());
@@ -397,7 +397,7 @@ impl Filesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let by = By::of(request);
+        let by = CallingProcess::of(request);
         let id = match current(node) {
             Ok(id) => id,
             Err(error) => return reply.error(errno(&error)),

@@ -69,7 +69,8 @@ impl Filesystem {
     /// Returns how the kernel keeps the names of a directory: not at all if others change them.
     /// It asks again where reading the names changes the directory's time of access.
     fn cached_listing(&self, id: FileId) -> FopenFlags {
-        if self.believes.is_some() || self.namespace.state().is_ok_and(|state| state.has_strays) {
+        if self.cache_times.is_some() || self.namespace.state().is_ok_and(|state| state.has_strays)
+        {
             return FopenFlags::empty();
         }
         let is_due = !self.is_read_only && self.namespace.is_access_due(id).unwrap_or(true);

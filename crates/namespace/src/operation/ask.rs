@@ -4,8 +4,8 @@
 
 use super::reply::{Capacity, Reply, State, unfit};
 use super::{
-    Access, Administration, Change, Changer, Execute, Hold, Moment, OnQuotas, OnSnapshots,
-    Operation, Page, Read,
+    Access, Administration, Change, Changer, Execute, Hold, Moment, Operation, Page, QuotasRequest,
+    Read, SnapshotsRequest,
 };
 use crate::error::Result;
 use crate::quota::{Account, Limits, Quota};
@@ -329,7 +329,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails as the table does.
     pub fn quotas(&self) -> Result<Vec<Quota>> {
-        ask!(self, Operation::Quotas(OnQuotas::All), Quotas)
+        ask!(self, Operation::Quotas(QuotasRequest::All), Quotas)
     }
 
     /// Returns what an account uses and may; none where nothing is counted.
@@ -338,7 +338,8 @@ impl dyn Execute + '_ {
     ///
     /// Fails where servers cannot be reached; never here.
     pub fn quota(&self, account: Account) -> Result<Option<Quota>> {
-        let quotas: Result<Vec<_>> = ask!(self, Operation::Quotas(OnQuotas::Of(account)), Quotas);
+        let quotas: Result<Vec<_>> =
+            ask!(self, Operation::Quotas(QuotasRequest::Of(account)), Quotas);
         Ok(quotas?.pop())
     }
 
@@ -348,7 +349,8 @@ impl dyn Execute + '_ {
     ///
     /// Fails with `NOENT` if there is no such file.
     pub fn quota_of_tree(&self, id: FileId) -> Result<Option<Quota>> {
-        let quotas: Result<Vec<_>> = ask!(self, Operation::Quotas(OnQuotas::OfTree(id)), Quotas);
+        let quotas: Result<Vec<_>> =
+            ask!(self, Operation::Quotas(QuotasRequest::OfTree(id)), Quotas);
         Ok(quotas?.pop())
     }
 
@@ -358,7 +360,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails as the table does.
     pub fn set_limits(&self, account: Account, limits: Limits) -> Result<()> {
-        ask!(self, Operation::Quotas(OnQuotas::Set(account, limits)))
+        ask!(self, Operation::Quotas(QuotasRequest::Set(account, limits)))
     }
 
     /// Makes a directory the top of a tree with limits, and returns the tree's account.
@@ -367,7 +369,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails with `NOTDIR` or `NOENT` if there is no such directory.
     pub fn set_tree_limits(&self, directory: FileId, limits: Limits) -> Result<Account> {
-        ask!(self, Operation::Quotas(OnQuotas::SetTree(directory, limits)), Account)
+        ask!(self, Operation::Quotas(QuotasRequest::SetTree(directory, limits)), Account)
     }
 
     /// Makes the tree below a directory one without an account. Returns whether it was one.
@@ -376,7 +378,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails with `NOENT` if there is no such directory.
     pub fn remove_tree(&self, directory: FileId) -> Result<bool> {
-        ask!(self, Operation::Quotas(OnQuotas::RemoveTree(directory)), Truth)
+        ask!(self, Operation::Quotas(QuotasRequest::RemoveTree(directory)), Truth)
     }
 
     /// Makes the tree of a number one without an account. Returns whether it was one.
@@ -385,7 +387,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails as the table does.
     pub fn remove_tree_of_number(&self, number: u32) -> Result<bool> {
-        ask!(self, Operation::Quotas(OnQuotas::RemoveTreeOfNumber(number)), Truth)
+        ask!(self, Operation::Quotas(QuotasRequest::RemoveTreeOfNumber(number)), Truth)
     }
 }
 
@@ -397,7 +399,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails where servers cannot be reached; never here.
     pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
-        ask!(self, Operation::Snapshots(OnSnapshots::All), Snapshots)
+        ask!(self, Operation::Snapshots(SnapshotsRequest::All), Snapshots)
     }
 
     /// Returns all snapshots as lines of JSON, with what each takes on the disk.
@@ -406,7 +408,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails as the disk does.
     pub fn snapshots_as_json(&self) -> Result<String> {
-        ask!(self, Operation::Snapshots(OnSnapshots::Described), Text)
+        ask!(self, Operation::Snapshots(SnapshotsRequest::Described), Text)
     }
 
     /// Returns whether there still is the snapshot of this number.
@@ -415,7 +417,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails where servers cannot be reached; never here.
     pub fn has_snapshot(&self, number: u64) -> Result<bool> {
-        ask!(self, Operation::Snapshots(OnSnapshots::Has(number)), Truth)
+        ask!(self, Operation::Snapshots(SnapshotsRequest::Has(number)), Truth)
     }
 
     /// Returns a directory as a snapshot of this name has it, and the snapshot's number.
@@ -430,7 +432,7 @@ impl dyn Execute + '_ {
         directory: FileId,
         who: &Credentials,
     ) -> Result<(u64, Inode)> {
-        let enter = OnSnapshots::Enter(name, directory, Cow::Borrowed(who));
+        let enter = SnapshotsRequest::Enter(name, directory, Cow::Borrowed(who));
         match self.execute(&Operation::Snapshots(enter))? {
             Reply::Entered(number, inode) => Ok((number, inode)),
             _ => unfit(),
@@ -444,7 +446,7 @@ impl dyn Execute + '_ {
     /// Fails with `EXIST` if there is one, and with `Invalid` if the name cannot be one.
     pub fn create_snapshot(&self, name: &str) -> Result<SnapshotInfo> {
         let made: Result<Vec<_>> =
-            ask!(self, Operation::Snapshots(OnSnapshots::Create(name)), Snapshots);
+            ask!(self, Operation::Snapshots(SnapshotsRequest::Create(name)), Snapshots);
         made?.pop().map_or_else(unfit, Ok)
     }
 
@@ -454,7 +456,7 @@ impl dyn Execute + '_ {
     ///
     /// Fails with `NOENT` if there is none.
     pub fn delete_snapshot(&self, name: &str) -> Result<()> {
-        ask!(self, Operation::Snapshots(OnSnapshots::Delete(name)))
+        ask!(self, Operation::Snapshots(SnapshotsRequest::Delete(name)))
     }
 }
 

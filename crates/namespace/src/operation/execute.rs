@@ -3,8 +3,8 @@
 use super::reply::{Capacity, Reply, State};
 use super::tablet::{done, target};
 use super::{
-    Access, Administration, Caller, Change, FOUND_MAX, FileContents, FileLocks, Moment, OnQuotas,
-    OnSnapshots, Operation, Plan, Query, Read,
+    Access, Administration, Caller, Change, FOUND_MAX, FileContents, FileLocks, Moment, Operation,
+    Plan, Query, QuotasRequest, Read, SnapshotsRequest,
 };
 use crate::error::{Error, Result};
 use crate::maintenance::check::Fault;
@@ -114,7 +114,7 @@ impl Execute for Namespace {
             Operation::Access(access) => self.answer(caller, operation, access),
             Operation::Change(change) => self.execute_change(caller, operation, change),
             Operation::Quotas(quotas) => {
-                if let OnQuotas::OfTree(id) = quotas {
+                if let QuotasRequest::OfTree(id) = quotas {
                     self.tablet.check_reading(caller, *id)?;
                 }
                 self.execute_on_quotas(quotas)
@@ -265,34 +265,36 @@ impl Namespace {
         Ok(all)
     }
 
-    fn execute_on_quotas(&self, quotas: &OnQuotas) -> Result<Reply> {
+    fn execute_on_quotas(&self, quotas: &QuotasRequest) -> Result<Reply> {
         let some = |quota: Option<_>| Reply::Quotas(quota.into_iter().collect());
         match quotas {
-            OnQuotas::All => self.quotas().map(Reply::Quotas),
-            OnQuotas::Of(account) => Ok(some(self.quota(*account))),
-            OnQuotas::OfTree(id) => self.quota_of_tree(*id).map(some),
-            OnQuotas::Set(account, limits) => self.set_limits(*account, *limits).map(done),
-            OnQuotas::SetTree(id, limits) => self.set_tree_limits(*id, *limits).map(Reply::Account),
-            OnQuotas::RemoveTree(id) => self.remove_tree(*id).map(Reply::Truth),
-            OnQuotas::RemoveTreeOfNumber(number) => {
+            QuotasRequest::All => self.quotas().map(Reply::Quotas),
+            QuotasRequest::Of(account) => Ok(some(self.quota(*account))),
+            QuotasRequest::OfTree(id) => self.quota_of_tree(*id).map(some),
+            QuotasRequest::Set(account, limits) => self.set_limits(*account, *limits).map(done),
+            QuotasRequest::SetTree(id, limits) => {
+                self.set_tree_limits(*id, *limits).map(Reply::Account)
+            }
+            QuotasRequest::RemoveTree(id) => self.remove_tree(*id).map(Reply::Truth),
+            QuotasRequest::RemoveTreeOfNumber(number) => {
                 self.remove_tree_of_number(*number).map(Reply::Truth)
             }
         }
     }
 
-    fn execute_on_snapshots(&self, snapshots: &OnSnapshots<'_>) -> Result<Reply> {
+    fn execute_on_snapshots(&self, snapshots: &SnapshotsRequest<'_>) -> Result<Reply> {
         match snapshots {
-            OnSnapshots::All => Ok(Reply::Snapshots(self.snapshots())),
-            OnSnapshots::Described => self.snapshots_as_json().map(Reply::Text),
-            OnSnapshots::Has(number) => Ok(Reply::Truth(self.has_snapshot(*number))),
-            OnSnapshots::Enter(name, directory, who) => {
+            SnapshotsRequest::All => Ok(Reply::Snapshots(self.snapshots())),
+            SnapshotsRequest::Described => self.snapshots_as_json().map(Reply::Text),
+            SnapshotsRequest::Has(number) => Ok(Reply::Truth(self.has_snapshot(*number))),
+            SnapshotsRequest::Enter(name, directory, who) => {
                 let (number, inode) = self.enter_snapshot(name, *directory, who)?;
                 Ok(Reply::Entered(number, inode))
             }
-            OnSnapshots::Create(name) => {
+            SnapshotsRequest::Create(name) => {
                 self.create_snapshot(name).map(|info| Reply::Snapshots(vec![info]))
             }
-            OnSnapshots::Delete(name) => self.delete_snapshot(name).map(done),
+            SnapshotsRequest::Delete(name) => self.delete_snapshot(name).map(done),
         }
     }
 

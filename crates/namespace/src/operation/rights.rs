@@ -25,7 +25,8 @@
 use super::reply::{Entries, Reply};
 use super::tablet::target;
 use super::{
-    Access, Administration, Change, Hold, OnQuotas, OnSnapshots, Operation, Page, Query, Read,
+    Access, Administration, Change, Hold, Operation, Page, Query, QuotasRequest, Read,
+    SnapshotsRequest,
 };
 use crate::error::Result;
 use crate::quota::Account;
@@ -144,29 +145,29 @@ impl Change<'_> {
     }
 }
 
-impl OnQuotas {
+impl QuotasRequest {
     fn needs(&self) -> Needs<'_> {
         match self {
-            OnQuotas::Of(account) => Needs::Account(*account),
-            OnQuotas::OfTree(_) => Needs::Permissions,
-            OnQuotas::All
-            | OnQuotas::Set(..)
-            | OnQuotas::SetTree(..)
-            | OnQuotas::RemoveTree(_)
-            | OnQuotas::RemoveTreeOfNumber(_) => Needs::Root,
+            QuotasRequest::Of(account) => Needs::Account(*account),
+            QuotasRequest::OfTree(_) => Needs::Permissions,
+            QuotasRequest::All
+            | QuotasRequest::Set(..)
+            | QuotasRequest::SetTree(..)
+            | QuotasRequest::RemoveTree(_)
+            | QuotasRequest::RemoveTreeOfNumber(_) => Needs::Root,
         }
     }
 }
 
-impl OnSnapshots<'_> {
+impl SnapshotsRequest<'_> {
     fn needs(&self) -> Needs<'_> {
         match self {
-            OnSnapshots::Enter(_, _, who) => Needs::Identity(who),
-            OnSnapshots::Has(_) => Needs::Nothing,
-            OnSnapshots::All
-            | OnSnapshots::Described
-            | OnSnapshots::Create(_)
-            | OnSnapshots::Delete(_) => Needs::Root,
+            SnapshotsRequest::Enter(_, _, who) => Needs::Identity(who),
+            SnapshotsRequest::Has(_) => Needs::Nothing,
+            SnapshotsRequest::All
+            | SnapshotsRequest::Described
+            | SnapshotsRequest::Create(_)
+            | SnapshotsRequest::Delete(_) => Needs::Root,
         }
     }
 }

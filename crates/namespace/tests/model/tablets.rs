@@ -9,8 +9,8 @@ use crate::step::{Act, Names, Step, comparable, step};
 use canopy_model::ErrorKind;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Administration, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Operation, Page, Read,
-    Target,
+    Administration, Change, Changer, Hold, Moment, Operation, Page, QuotasRequest, Read,
+    SnapshotsRequest, Target,
 };
 use canopy_namespace::{
     Contents, DirectoryHalf, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles,
@@ -354,8 +354,8 @@ fn operations_on_both_tablets_are_refused_whole() {
     }
     // Snapshots and quotas are not a tablet's.
     for others in [
-        Operation::Snapshots(OnSnapshots::All),
-        Operation::Quotas(OnQuotas::All),
+        Operation::Snapshots(SnapshotsRequest::All),
+        Operation::Quotas(QuotasRequest::All),
         Operation::Administration(Administration::State),
     ] {
         let error = halves.tablets[0].execute(&others).expect_err("another room's");

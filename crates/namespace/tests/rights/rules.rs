@@ -5,8 +5,8 @@ use crate::new_namespace;
 use canopy_model::{Credentials, Ownership, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page,
-    Query, Read,
+    Access, Administration, Caller, Change, Changer, Hold, Moment, Page, Query, QuotasRequest,
+    Read, SnapshotsRequest,
 };
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
@@ -89,19 +89,19 @@ fn privileged(id: FileId) -> Vec<Operation<'static>> {
         Operation::Access(Access::IsShown(0, id, Wanted::READ, root())),
         Operation::Hold(Hold::File(id)),
         Operation::Hold(Hold::Release(id, 1)),
-        Operation::Quotas(OnQuotas::All),
-        Operation::Quotas(OnQuotas::Of(Account::User(ADA))),
-        Operation::Quotas(OnQuotas::Of(Account::Group(ADA))),
-        Operation::Quotas(OnQuotas::Of(Account::Tree(1))),
-        Operation::Quotas(OnQuotas::Set(Account::User(BOB), Limits::default())),
-        Operation::Quotas(OnQuotas::SetTree(id, Limits::default())),
-        Operation::Quotas(OnQuotas::RemoveTree(id)),
-        Operation::Quotas(OnQuotas::RemoveTreeOfNumber(1)),
-        Operation::Snapshots(OnSnapshots::All),
-        Operation::Snapshots(OnSnapshots::Described),
-        Operation::Snapshots(OnSnapshots::Enter(b"s", ROOT, root())),
-        Operation::Snapshots(OnSnapshots::Create("t")),
-        Operation::Snapshots(OnSnapshots::Delete("s")),
+        Operation::Quotas(QuotasRequest::All),
+        Operation::Quotas(QuotasRequest::Of(Account::User(ADA))),
+        Operation::Quotas(QuotasRequest::Of(Account::Group(ADA))),
+        Operation::Quotas(QuotasRequest::Of(Account::Tree(1))),
+        Operation::Quotas(QuotasRequest::Set(Account::User(BOB), Limits::default())),
+        Operation::Quotas(QuotasRequest::SetTree(id, Limits::default())),
+        Operation::Quotas(QuotasRequest::RemoveTree(id)),
+        Operation::Quotas(QuotasRequest::RemoveTreeOfNumber(1)),
+        Operation::Snapshots(SnapshotsRequest::All),
+        Operation::Snapshots(SnapshotsRequest::Described),
+        Operation::Snapshots(SnapshotsRequest::Enter(b"s", ROOT, root())),
+        Operation::Snapshots(SnapshotsRequest::Create("t")),
+        Operation::Snapshots(SnapshotsRequest::Delete("s")),
         Operation::Administration(Administration::SetIndexes(Vec::new())),
         Operation::Administration(Administration::Flush),
         Operation::Administration(Administration::Check { snapshot: None, reads_contents: true }),
@@ -121,10 +121,10 @@ fn what_is_roots_is_refused_to_users() {
         assert_eq!(place.by(BOB, &operation), Err(Errno::PERM), "{operation:?}");
     }
     for (uid, account) in [(BOB, Account::User(BOB)), (ADA, Account::Group(ADA))] {
-        let usage = place.by(uid, &Operation::Quotas(OnQuotas::Of(account)));
+        let usage = place.by(uid, &Operation::Quotas(QuotasRequest::Of(account)));
         assert!(usage.is_ok(), "{usage:?}");
     }
-    let of_tree = Operation::Quotas(OnQuotas::OfTree(directory));
+    let of_tree = Operation::Quotas(QuotasRequest::OfTree(directory));
     assert!(place.by(BOB, &of_tree).is_ok());
     place.by(ADA, &mode(directory, 0o711)).expect("a closed directory");
     assert_eq!(place.by(BOB, &of_tree), Err(Errno::ACCESS));
@@ -143,7 +143,7 @@ fn what_names_no_file_and_nobody_is_for_everyone() {
         let operation = Operation::Administration(asked);
         assert!(place.by(BOB, &operation).is_ok(), "{operation:?}");
     }
-    let has = Operation::Snapshots(OnSnapshots::Has(1));
+    let has = Operation::Snapshots(SnapshotsRequest::Has(1));
     assert_eq!(place.by(BOB, &has), Ok(Reply::Truth(false)));
 }
 
@@ -290,7 +290,7 @@ fn snapshots_need_the_permissions_of_then_and_of_now() {
         }
     }
     place.namespace.create_snapshot("s").expect("a snapshot");
-    let enter = OnSnapshots::Enter(b"s", ROOT, Cow::Owned(credentials(BOB)));
+    let enter = SnapshotsRequest::Enter(b"s", ROOT, Cow::Owned(credentials(BOB)));
     let Ok(Reply::Entered(number, _)) = place.by(BOB, &Operation::Snapshots(enter)) else {
         panic!("no snapshot")
     };

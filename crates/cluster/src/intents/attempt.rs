@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::intents::participant::Lock;
-use crate::intents::{Holds, LockKey, PARTS, Part, Seen, Stage, decided};
-use crate::message::{IntentReply, IntentStep, Request, Response, Sender, ServerRequest};
+use crate::intents::{Holds, IntentPart, LockKey, PARTS, PartOutcome, Stage, decided};
+use crate::message::{IntentMessage, IntentReply, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
@@ -53,16 +53,16 @@ impl Backoff {
 }
 
 /// End of a try.
-pub(crate) enum Stop {
+pub(crate) enum AttemptError {
     /// The change begins again: an older one has something that it needs.
     Restart,
     /// The change fails.
     Failed(Error),
 }
 
-impl<E: Into<Error>> From<E> for Stop {
+impl<E: Into<Error>> From<E> for AttemptError {
     fn from(error: E) -> Self {
-        Stop::Failed(error.into())
+        AttemptError::Failed(error.into())
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Outcome<T> {
 }
 
 /// A try that runs.
-pub(crate) struct Trial<'a> {
+pub(crate) struct ChangeAttempt<'a> {
     pub(crate) server: &'a Server,
     pub(crate) caller: Caller<'a>,
     peers: &'a dyn Peers,
@@ -106,30 +106,30 @@ pub(crate) fn run<T>(
     server: &Server,
     peers: &dyn Peers,
     caller: Caller<'_>,
-    attempt: impl Fn(&mut Trial<'_>) -> std::result::Result<Outcome<T>, Stop>,
+    make: impl Fn(&mut ChangeAttempt<'_>) -> std::result::Result<Outcome<T>, AttemptError>,
 ) -> Result<T> {
     let mut waits = Backoff::new();
     let mut age = None;
     loop {
-        let mut trial = Trial::begin(server, peers, caller, age);
-        age = Some(trial.age);
-        match attempt(&mut trial) {
-            Ok(Outcome::Decide(value)) => return trial.decide().map(|()| value),
+        let mut attempt = ChangeAttempt::begin(server, peers, caller, age);
+        age = Some(attempt.age);
+        match make(&mut attempt) {
+            Ok(Outcome::Decide(value)) => return attempt.decide().map(|()| value),
             Ok(Outcome::Nothing(value)) => {
-                trial.abort();
+                attempt.abort();
                 return Ok(value);
             }
-            Err(Stop::Failed(error)) => {
-                trial.abort();
+            Err(AttemptError::Failed(error)) => {
+                attempt.abort();
                 return Err(error);
             }
-            Err(Stop::Restart) => trial.abort(),
+            Err(AttemptError::Restart) => attempt.abort(),
         }
-        waits.pause(server, trial.intent(0))?;
+        waits.pause(server, attempt.intent(0))?;
     }
 }
 
-impl<'a> Trial<'a> {
+impl<'a> ChangeAttempt<'a> {
     fn begin(
         server: &'a Server,
         peers: &'a dyn Peers,
@@ -142,7 +142,7 @@ impl<'a> Trial<'a> {
         intents.time += u64::from(age.is_none());
         let new = Age { time: intents.time, server: server.id, number };
         intents.running.insert(number, Stage::Running);
-        Trial {
+        ChangeAttempt {
             server,
             caller,
             peers,
@@ -168,7 +168,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Locks names and files here.
-    pub(crate) fn lock(&self, keys: &[LockKey]) -> std::result::Result<(), Stop> {
+    pub(crate) fn lock(&self, keys: &[LockKey]) -> std::result::Result<(), AttemptError> {
         let mut waits = Backoff::new();
         loop {
             let by = match self.server.lock(self.intent(0), self.age, keys)? {
@@ -176,7 +176,7 @@ impl<'a> Trial<'a> {
                 Lock::Wait(by) => by,
                 Lock::GiveUp(by) => {
                     self.server.resolve(self.peers, by)?;
-                    return Err(Stop::Restart);
+                    return Err(AttemptError::Restart);
                 }
             };
             if let Some(by) = by {
@@ -190,8 +190,8 @@ impl<'a> Trial<'a> {
     pub(crate) fn part(
         &mut self,
         server: ServerId,
-        part: &Part,
-    ) -> std::result::Result<Seen, Stop> {
+        part: &IntentPart,
+    ) -> std::result::Result<PartOutcome, AttemptError> {
         self.is_own = server == self.server.id;
         if self.is_own {
             return self.own_part(part);
@@ -207,7 +207,7 @@ impl<'a> Trial<'a> {
         };
         let (mut waits, mut has) = (Backoff::new(), (0, 0));
         loop {
-            let step = IntentStep::Prepare {
+            let step = IntentMessage::Prepare {
                 age: self.age,
                 who: self.caller.user().map(Cow::Borrowed),
                 part: Cow::Borrowed(part),
@@ -224,8 +224,8 @@ impl<'a> Trial<'a> {
                     self.participants.push((intent, server, preparation));
                     return Ok(seen);
                 }
-                IntentReply::Seen(seen) => return Ok(seen),
-                IntentReply::GiveUp => return Err(Stop::Restart),
+                IntentReply::Checked(seen) => return Ok(seen),
+                IntentReply::GiveUp => return Err(AttemptError::Restart),
                 IntentReply::Executed(records, now) => {
                     self.server.take_ahead(&records)?;
                     has = now;
@@ -239,7 +239,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Checks a part of this server. It is made by the batch of the decision.
-    fn own_part(&mut self, part: &Part) -> std::result::Result<Seen, Stop> {
+    fn own_part(&mut self, part: &IntentPart) -> std::result::Result<PartOutcome, AttemptError> {
         self.lock(&[part.key()])?;
         self.lock(&part.files(&self.server.tablet)?)?;
         let checked = part.check(self.server, self.caller)?;
@@ -252,15 +252,15 @@ impl<'a> Trial<'a> {
     pub(crate) fn part_at_name(
         &mut self,
         name: &OwnedName,
-        part: &Part,
-    ) -> std::result::Result<Seen, Stop> {
+        part: &IntentPart,
+    ) -> std::result::Result<PartOutcome, AttemptError> {
         let directory = name.directory;
         let hash = name.borrowed().hash();
         let mut waits = Backoff::new();
         loop {
             let known = self.server.find(directory, hash)?;
             match self.part(known.1, part) {
-                Err(Stop::Failed(Error::Elsewhere { partitions, .. })) => {
+                Err(AttemptError::Failed(Error::WrongServer { partitions, .. })) => {
                     self.count -= u64::from(self.count > 0);
                     self.server.learn(directory, partitions);
                 }
@@ -279,22 +279,22 @@ impl<'a> Trial<'a> {
     /// Returns a directory, or a file with several names, from its home.
     pub(crate) fn peek(&self, id: FileId) -> Result<Inode> {
         let home = self.server.layout.home(id)?;
-        match self.server.send(self.peers, home, self.intent(0), IntentStep::Peek(id))? {
+        match self.server.send(self.peers, home, self.intent(0), IntentMessage::Peek(id))? {
             IntentReply::Inode(inode) => Ok(*inode),
             _ => Err(Error::Unfit),
         }
     }
 
     /// Returns the directory above one, from its home, once all earlier moves are known there.
-    pub(crate) fn above(&self, directory: FileId) -> std::result::Result<FileId, Stop> {
+    pub(crate) fn above(&self, directory: FileId) -> std::result::Result<FileId, AttemptError> {
         let home = self.server.layout.home(directory)?;
         let mut waits = Backoff::new();
         loop {
-            let step = IntentStep::Above { directory, age: self.age };
+            let step = IntentMessage::Above { directory, age: self.age };
             match self.server.send(self.peers, home, self.intent(0), step)? {
                 IntentReply::Above(directory) => return Ok(directory),
                 IntentReply::Wait => waits.pause(self.server, self.intent(0))?,
-                IntentReply::GiveUp => return Err(Stop::Restart),
+                IntentReply::GiveUp => return Err(AttemptError::Restart),
                 _ => return Err(Error::Unfit.into()),
             }
         }
@@ -351,7 +351,7 @@ impl<'a> Trial<'a> {
         let prepared = self.participants.iter().map(|(intent, server, _)| (*intent, *server));
         for (intent, server) in prepared.chain(self.asked.iter().copied()) {
             // If this fails, the participant asks by itself.
-            let _ = self.server.send(self.peers, server, intent, IntentStep::Abort);
+            let _ = self.server.send(self.peers, server, intent, IntentMessage::Abort);
         }
     }
 }
@@ -363,7 +363,7 @@ impl Server {
         peers: &dyn Peers,
         to: ServerId,
         intent: IntentId,
-        step: IntentStep<'_>,
+        step: IntentMessage<'_>,
     ) -> Result<IntentReply> {
         if to == self.id {
             return self.answer_intent(intent, &step);
@@ -404,7 +404,7 @@ impl Server {
         participant: ServerId,
         preparation: Preparation,
     ) -> Result<()> {
-        let reply = self.send(peers, participant, intent, IntentStep::Commit(preparation))?;
+        let reply = self.send(peers, participant, intent, IntentMessage::Commit(preparation))?;
         let has_ended = match reply {
             IntentReply::Ended(has_ended) => has_ended,
             IntentReply::Freed(has_ended, notices) => {

@@ -47,7 +47,7 @@ const START_TIME: Duration = Duration::from_secs(120);
 
 /// Settings of a process.
 #[derive(Clone)]
-pub struct NodeSettings {
+pub struct ListeningSettings {
     /// Addresses to listen at. Others find the process at the first one.
     pub listen: Vec<Address>,
     /// The address at which others find the process, if it is not the first one of these: behind a
@@ -64,7 +64,7 @@ pub struct NodeSettings {
 }
 
 /// A process of a cluster, which runs until it is dropped.
-pub struct Node {
+pub struct ListeningProcess {
     listener: Option<Listener>,
     inner: Arc<Inner>,
     addresses: Vec<Address>,
@@ -72,7 +72,7 @@ pub struct Node {
 
 /// Why a process of a cluster did not start, or not end.
 #[derive(Debug, thiserror::Error)]
-pub enum NodeError {
+pub enum ListeningError {
     /// It could not listen.
     #[error(transparent)]
     Listen(#[from] crate::wire::ListenError),
@@ -106,7 +106,7 @@ struct Inner {
     me: Weak<Inner>,
 }
 
-impl Node {
+impl ListeningProcess {
     /// Starts a process of the cluster in a storage, and returns once its servers run.
     ///
     /// # Errors
@@ -115,8 +115,8 @@ impl Node {
     pub fn start(
         environment: &Environment,
         clock: &Clock,
-        settings: &NodeSettings,
-    ) -> std::result::Result<Self, NodeError> {
+        settings: &ListeningSettings,
+    ) -> std::result::Result<Self, ListeningError> {
         Self::start_with(environment, clock, settings, ProcessSettings::default())
     }
 
@@ -128,9 +128,9 @@ impl Node {
     pub fn start_with(
         environment: &Environment,
         clock: &Clock,
-        settings: &NodeSettings,
+        settings: &ListeningSettings,
         of_process: ProcessSettings,
-    ) -> std::result::Result<Self, NodeError> {
+    ) -> std::result::Result<Self, ListeningError> {
         let (patience, nowhere) = (Patience::SERVER, Route::default());
         let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
@@ -158,14 +158,14 @@ impl Node {
         let listener = Listener::start(&settings.listen, security, limits, service)?;
         let addresses = listener.addresses().to_vec();
         let own = settings.advertise.as_ref().or(addresses.first());
-        let own = own.ok_or(NodeError::NoAddress)?.to_string();
+        let own = own.ok_or(ListeningError::NoAddress)?.to_string();
         let mut membership =
             MembershipSettings::new(inner.process.server_count(), &*environment.storage);
         membership.lease = settings.lease.unwrap_or(membership.lease);
         let hosting: Arc<dyn Hosting> = inner.clone();
         let membership = Membership::join(environment, &own, membership, hosting)?;
         let membership = Arc::new(membership);
-        let node = Node { listener: Some(listener), inner, addresses };
+        let node = ListeningProcess { listener: Some(listener), inner, addresses };
         *node.inner.membership.write() = Some(membership.clone());
         membership.wait_until_serving(START_TIME)?;
         Ok(node)
@@ -209,11 +209,11 @@ impl Node {
     }
 
     /// Returns why this process cannot run servers any more; none if it can.
-    pub fn ended(&self) -> Option<NodeError> {
+    pub fn ended(&self) -> Option<ListeningError> {
         if self.inner.process.is_outdated() {
             return Some(Error::Restored.into());
         }
-        self.inner.membership()?.ended().map(NodeError::from)
+        self.inner.membership()?.ended().map(ListeningError::from)
     }
 
     /// Gives all servers to other processes, and ends. Without another process, nobody runs them
@@ -223,7 +223,7 @@ impl Node {
     ///
     /// Fails with `TimedOut` if nobody has taken the servers over in time: others do once the lease
     /// ends.
-    pub fn leave(mut self, limit: Duration) -> std::result::Result<(), NodeError> {
+    pub fn leave(mut self, limit: Duration) -> std::result::Result<(), ListeningError> {
         let deadline = Instant::now() + limit;
         let mut left = Ok(());
         if let Some(membership) = self.inner.membership() {
@@ -251,7 +251,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for ListeningProcess {
     /// Ends the process without notice: others take its servers over once its lease ends.
     fn drop(&mut self) {
         self.listener = None;
