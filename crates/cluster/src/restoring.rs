@@ -173,7 +173,7 @@ pub fn restore_cluster(
         number if unfinished(storage, number)?.is_some() => number,
         number => {
             let first = first_table(environment, &cache)?;
-            checkpoints_of(&*first, snapshot)?;
+            checkpoints_of(&first, snapshot)?;
             create_plan(storage, number + 1, snapshot)?;
             number + 1
         }
