@@ -252,11 +252,8 @@ pub extern "C" fn canopy_pread(
     offset: u64,
 ) -> isize {
     result(|| {
-        let file = &reference(file)?.0;
-        if bytes.is_null() {
-            return Err(Failure::of_null());
-        }
-        let read = file.read(offset, count.min(isize::MAX as usize))?;
+        let (file, count) = room(file, bytes, count)?;
+        let read = file.read(offset, count)?;
         let length = read.len().min(count);
         // SAFETY: the header requires room for `count` bytes, which is elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(read.as_ptr(), bytes.cast::<u8>(), length) };
@@ -273,15 +270,24 @@ pub extern "C" fn canopy_pwrite(
     offset: u64,
 ) -> isize {
     result(|| {
-        let file = &reference(file)?.0;
-        if bytes.is_null() {
-            return Err(Failure::of_null());
-        }
-        let count = count.min(isize::MAX as usize);
+        let (file, count) = room(file, bytes, count)?;
         // SAFETY: the header requires so many bytes, which stay for the call.
         let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), count) };
         Ok(file.write(offset, bytes)? as isize)
     })
+}
+
+/// Returns the file and the number of bytes of a call that reads or writes, once these can be used.
+fn room<'a>(
+    file: *const CanopyFile,
+    bytes: *const c_void,
+    count: usize,
+) -> Result<(&'a OpenFile, usize), Failure> {
+    let file = &reference(file)?.0;
+    match bytes.is_null() {
+        true => Err(Failure::of_null()),
+        false => Ok((file, count.min(isize::MAX as usize))),
+    }
 }
 
 /// Makes a file outlast a crash.

@@ -11,7 +11,7 @@ use canopy_partition::SplitPolicy;
 use canopy_store::Environment;
 use canopy_store::storage::SharedDirectory;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -40,8 +40,9 @@ fn a_program_in_c_uses_a_cluster() {
     // The library lies beside this program.
     let program = std::env::current_exe().unwrap();
     let libraries = program.parent().unwrap();
-    let library = directory.path().join("libcanopy_c.so");
+    let library = directory.path().join("libcanopy_c.so.0");
     fs::copy(libraries.join("libcanopy_c.so"), &library).unwrap();
+    symlink("libcanopy_c.so.0", library.with_extension("")).unwrap();
     let (here, built) = (Path::new(env!("CARGO_MANIFEST_DIR")), directory.path().join("program"));
     let mut compiler = Command::new("cc");
     compiler.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-I"]);

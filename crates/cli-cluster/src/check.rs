@@ -5,12 +5,14 @@ use crate::reach::connect;
 use anyhow::bail;
 use canopy::commands::cluster::Check as Arguments;
 use canopy::{Outcome, with_progress};
-use canopy_cluster::check::{Fault, check, repair};
+use canopy_cluster::check::{
+    Fault, Progress, check, check_contents, check_snapshot, repair, repair_contents,
+};
 use canopy_cluster::membership::is_stopped;
-use canopy_cluster::{Client, Peers, Process, SessionId};
+use canopy_cluster::{Client, Peers, Process, SessionId, SnapshotTables};
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
-use canopy_text::counted;
+use canopy_text::{counted, human_size};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,21 +22,31 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
     let environment = Environment::system(place.storage.clone());
     let peers = servers(arguments, &place, &environment)?;
-    let records = AtomicU64::new(0);
-    let show = |elapsed: Duration| {
-        let read = records.load(Ordering::Relaxed);
-        let rate = read as f64 / elapsed.as_secs_f64().max(0.001);
-        format!("{read} records read, {rate:.0}/s")
-    };
-    let note = |read| records.store(read, Ordering::Relaxed);
+    let shown = Shown::default();
+    let show = |elapsed: Duration| shown.line(elapsed);
+    let note = |progress| shown.note(progress);
     let storage = &*place.storage;
+    if let Some(name) = &arguments.snapshot {
+        let Some(tables) = tables_of(&peers, &environment, name)? else {
+            bail!("{} has no snapshot {name}", arguments.namespace.display());
+        };
+        let faults = with_progress(&show, || {
+            check_snapshot(&environment, &system_clock(), &tables, arguments.data, &note)
+        });
+        return report(&faults?);
+    }
     if !arguments.repair {
-        let faults = with_progress(&show, || check(&*peers, storage, &note))?;
-        print_faults(&faults)?;
-        return Ok(if faults.is_empty() { Outcome::Complete } else { Outcome::Partial });
+        let faults = with_progress(&show, || match arguments.data {
+            true => check_contents(&*peers, storage, &note),
+            false => check(&*peers, storage, &note),
+        });
+        return report(&faults?);
     }
     let client = Client::new(peers.clone(), SessionId(environment.random.next_u64()));
-    let repaired = with_progress(&show, || repair(&peers, &client, storage, &note));
+    let repaired = with_progress(&show, || match arguments.data {
+        true => repair_contents(&peers, &client, storage, &note),
+        false => repair(&peers, &client, storage, &note),
+    });
     client.end();
     let repaired = repaired?;
     for line in &repaired.done {
@@ -49,6 +61,56 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         (count, _) => bail!("{} could not be mended", counted(count, "fault")),
     }
     Ok(if repaired.done.is_empty() { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Returns the checkpoints of a snapshot; none if there is no such one.
+fn tables_of(
+    peers: &Arc<dyn Peers>,
+    environment: &Environment,
+    name: &str,
+) -> anyhow::Result<Option<SnapshotTables>> {
+    let client = Client::new(peers.clone(), SessionId(environment.random.next_u64()));
+    let (all, _) = client.snapshots()?;
+    let found = all.iter().find(|one| one.name.as_deref() == Some(name));
+    Ok(found.map(|found| client.snapshot_tables(found.number)).transpose()?)
+}
+
+/// The progress of a check, for a terminal.
+#[derive(Default)]
+struct Shown {
+    records: AtomicU64,
+    bytes: AtomicU64,
+    all_bytes: AtomicU64,
+}
+
+impl Shown {
+    fn note(&self, progress: Progress) {
+        match progress {
+            Progress::Records(records) => self.records.store(records, Ordering::Relaxed),
+            Progress::Contents { bytes, all } => {
+                self.bytes.store(bytes, Ordering::Relaxed);
+                self.all_bytes.store(all, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn line(&self, elapsed: Duration) -> String {
+        let [records, bytes, all] = [&self.records, &self.bytes, &self.all_bytes]
+            .map(|number| number.load(Ordering::Relaxed));
+        let rate = |of: u64| of as f64 / elapsed.as_secs_f64().max(0.001);
+        match all {
+            0 => format!("{records} records read, {:.0}/s", rate(records)),
+            all => {
+                let [read, all] = [bytes, all].map(|bytes| human_size(bytes));
+                format!("{read} of {all} of contents read, {}/s", human_size(rate(bytes) as u64))
+            }
+        }
+    }
+}
+
+fn report(faults: &[Fault]) -> anyhow::Result<Outcome> {
+    print_faults(faults)?;
+    Ok(if faults.is_empty() { Outcome::Complete } else { Outcome::Partial })
 }
 
 fn print_faults(faults: &[Fault]) -> anyhow::Result<()> {

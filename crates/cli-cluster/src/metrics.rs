@@ -2,22 +2,28 @@
 //! collector of node_exporter reads. They contain no names, paths or addresses.
 //!
 //! The only requests are `GET` and `HEAD` of `/metrics`. A connection carries one request, has a few
-//! seconds, and a few KiB. A few are served at once; others are closed.
+//! seconds, and a few KiB. One thread serves all. A connection that comes when there are too many takes
+//! the place of the oldest, so connections that are silent keep nobody from an answer.
 
 use anyhow::{Context, ensure};
 use canopy_cluster::Process;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connections that are served at once.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 128;
+
+/// Connections that are accepted before requests are looked at again.
+const ACCEPTED_AT_ONCE: usize = 64;
 
 /// Time of a connection.
 const TIME: Duration = Duration::from_secs(5);
@@ -26,9 +32,10 @@ const TIME: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 8 << 10;
 const HEAD_LINES: usize = 64;
 
-/// Pause between two versions of the file, and after the system could not accept a connection.
+/// Pause between two versions of the file, and after the system could not accept a connection or wait
+/// for one.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens at an address.
 ///
@@ -46,63 +53,110 @@ pub fn listen(address: &str) -> anyhow::Result<TcpListener> {
 /// Fails as the system does.
 pub fn serve(listener: TcpListener, process: &Arc<Process>) -> anyhow::Result<SocketAddr> {
     let bound = listener.local_addr()?;
+    listener.set_nonblocking(true)?;
     let process = Arc::downgrade(process);
-    let active = Arc::<AtomicUsize>::default();
-    let accept = move || {
+    let run = move || {
+        let mut visits = VecDeque::new();
         loop {
-            let Ok((stream, _)) = listener.accept() else {
-                thread::sleep(ACCEPT_PAUSE);
-                continue;
-            };
-            if active.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
-                active.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (process, active_too) = (process.clone(), active.clone());
-            let answer = move || {
-                // A client that has gone gets no answer.
-                let _ = answer(&stream, &process);
-                active_too.fetch_sub(1, Ordering::Relaxed);
-            };
-            if thread::Builder::new().name("metrics".into()).spawn(answer).is_err() {
-                active.fetch_sub(1, Ordering::Relaxed);
-            }
+            serve_once(&listener, &mut visits, &process);
         }
     };
-    thread::Builder::new().name("metrics".into()).spawn(accept)?;
+    thread::Builder::new().name("metrics".into()).spawn(run)?;
     Ok(bound)
 }
 
-/// Answers the request of a connection.
-fn answer(mut stream: &TcpStream, process: &Weak<Process>) -> io::Result<()> {
-    let deadline = Instant::now() + TIME;
-    stream.set_write_timeout(Some(TIME))?;
-    let mut head = Vec::new();
-    let (status, text) = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() >= HEAD_BYTES {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let mut bytes = [0; 1024];
-        let count = stream.read(&mut bytes)?;
-        if count == 0 {
-            return Ok(());
-        }
-        head.extend_from_slice(&bytes[..count]);
-        if let Some(answer) = answer_to(&head, process) {
-            break answer;
-        }
+/// A connection.
+struct Visit {
+    stream: TcpStream,
+    deadline: Instant,
+    /// The bytes of the request that have arrived.
+    head: Vec<u8>,
+    /// The bytes of the answer that are not sent yet; empty before there is one.
+    answer: Vec<u8>,
+}
+
+/// Waits until something happens, and goes on with each connection that it concerns. Then accepts new
+/// ones, which take the places of the oldest.
+fn serve_once(listener: &TcpListener, visits: &mut VecDeque<Visit>, process: &Weak<Process>) {
+    let wanted = |visit: &Visit| match visit.answer.is_empty() {
+        true => PollFlags::POLLIN,
+        false => PollFlags::POLLOUT,
     };
-    let is_head = head.starts_with(b"HEAD ");
+    let mut waiting = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    waiting.extend(visits.iter().map(|visit| PollFd::new(visit.stream.as_fd(), wanted(visit))));
+    let left = visits.iter().map(|visit| visit.deadline.saturating_duration_since(Instant::now()));
+    // A bit more, so that a deadline is over then.
+    let left = left.min().map(|left| left + Duration::from_millis(1));
+    let limit = left.map_or(PollTimeout::NONE, |left| left.try_into().unwrap_or(PollTimeout::MAX));
+    if poll(&mut waiting, limit).is_err() {
+        return thread::sleep(PAUSE);
+    }
+    let is_ready = |one: &PollFd<'_>| one.any().unwrap_or(true);
+    let ready = Vec::from_iter(waiting.iter().map(is_ready));
+    let mut is_ready = ready.iter().skip(1);
+    visits.retain_mut(|visit| {
+        let is_ready = is_ready.next().copied().unwrap_or_default();
+        Instant::now() < visit.deadline && (!is_ready || visit.go_on(process).unwrap_or_default())
+    });
+    if ready.first().copied().unwrap_or_default() {
+        accept(listener, visits);
+    }
+}
+
+/// Accepts some connections.
+fn accept(listener: &TcpListener, visits: &mut VecDeque<Visit>) {
+    for _ in 0..ACCEPTED_AT_ONCE {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => return thread::sleep(PAUSE),
+        };
+        if visits.len() >= CONNECTIONS {
+            visits.pop_front();
+        }
+        if stream.set_nonblocking(true).is_ok() {
+            let deadline = Instant::now() + TIME;
+            visits.push_back(Visit { stream, deadline, head: Vec::new(), answer: Vec::new() });
+        }
+    }
+}
+
+impl Visit {
+    /// Reads or writes what is possible now. Returns whether anything is left to be done.
+    fn go_on(&mut self, process: &Weak<Process>) -> io::Result<bool> {
+        while self.answer.is_empty() {
+            let mut bytes = [0; 1024];
+            let count = match self.stream.read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                count => count?,
+            };
+            self.head.extend_from_slice(&bytes[..count]);
+            match answer_to(&self.head, process) {
+                Some((status, text)) => self.answer = encode(&self.head, status, &text),
+                None if count == 0 || self.head.len() >= HEAD_BYTES => return Ok(false),
+                None => {}
+            }
+        }
+        while !self.answer.is_empty() {
+            match self.stream.write(&self.answer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                count => _ = self.answer.drain(..count?),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Returns the bytes of an answer.
+fn encode(head: &[u8], status: &str, text: &str) -> Vec<u8> {
     let length = text.len();
     let kind = "text/plain; version=0.0.4; charset=utf-8";
+    let text = if head.starts_with(b"HEAD ") { "" } else { text };
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n{}",
-        if is_head { "" } else { &text }
+         Connection: close\r\n\r\n{text}"
     );
-    stream.write_all(answer.as_bytes())
+    answer.into_bytes()
 }
 
 /// Returns the status and the text for a request; none while its head is not complete.

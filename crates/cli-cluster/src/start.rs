@@ -19,10 +19,13 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Pause between two looks at certificates and at the state of this process.
+/// Pause between two looks at keys and the own certificate. Revocations are looked at once in a lease.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// The shortest pause between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(500);
 
 /// Time in which other processes have to take the servers over.
 const LEAVE_TIME: Duration = Duration::from_secs(30);
@@ -115,8 +118,10 @@ fn report(node: &Node, metrics: Option<TcpListener>) -> anyhow::Result<()> {
 /// Fails if this process is not a member of the cluster any more.
 fn serve(node: &Node, security: &Security, ends: &Receiver<()>) -> anyhow::Result<()> {
     let mut told = String::new();
+    let lease = node.lease().unwrap_or(LOOK_EVERY).max(LOOK_MIN);
+    let mut looked = Instant::now();
     loop {
-        match ends.recv_timeout(LOOK_EVERY) {
+        match ends.recv_timeout(lease.min(LOOK_EVERY)) {
             Err(RecvTimeoutError::Timeout) => {}
             _ => return Ok(()),
         }
@@ -124,8 +129,14 @@ fn serve(node: &Node, security: &Security, ends: &Receiver<()>) -> anyhow::Resul
             return Err(error.into());
         }
         // The list that was known before counts meanwhile.
-        let problem =
-            security.refresh().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        let refreshed = match looked.elapsed() >= LOOK_EVERY {
+            true => {
+                looked = Instant::now();
+                security.refresh()
+            }
+            false => security.refresh_revoked(),
+        };
+        let problem = refreshed.err().map(|error| format!("{error:#}")).unwrap_or_default();
         if !problem.is_empty() && problem != told {
             message(format_args!("cannot read certificates again: {problem}"));
         }

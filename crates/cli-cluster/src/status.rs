@@ -10,7 +10,9 @@ use canopy::commands::cluster::{Drain, Status};
 use canopy::{Outcome, with_progress};
 use canopy_cluster::membership::{self, MapProcess, ProcessId, ProcessState, ProcessStatus};
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Peers, Remote, Request, Response, Sender, ServerRequest, Tally};
+use canopy_cluster::{
+    Peers, Remote, Request, Response, Sender, ServerRequest, Tally, check_restored,
+};
 use canopy_store::Environment;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -36,6 +38,7 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     let namespace = &arguments.namespace;
     let place = Place::open(namespace)?;
     let environment = Environment::system(place.storage.clone());
+    check_restored(&*place.storage)?;
     let Some((map, mut processes)) = membership::survey(&environment)? else {
         bail!(
             "no process of this cluster was started: canopy cluster start {} --listen ADDRESS",

@@ -143,6 +143,11 @@ fn numbers_of_a_process_are_served_and_written() {
     other.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(get(&metrics, "/").starts_with("HTTP/1.1 404 "));
+    // Nor do very many, of which 16 were enough to have all others closed.
+    let _many = Vec::from_iter((0..500).map(|_| TcpStream::connect(&metrics).unwrap()));
+    for _ in 0..20 {
+        assert!(get(&metrics, "/metrics").starts_with("HTTP/1.1 200 OK"));
+    }
     // The file has these numbers some seconds later.
     wait_until("the file is written", || {
         let text = fs::read_to_string(&file).unwrap();

@@ -14,11 +14,8 @@ use std::path::{Path, PathBuf};
 
 pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Result<Outcome> {
     if let Some(servers) = served_behind(namespace)? {
-        if reads_contents {
-            bail!("--data: contents of a namespace on several servers are not read by a check");
-        }
-        let words = ["check"].into_iter().chain(repairs.then_some("--repair")).map(OsString::from);
-        return canopy::become_cluster(words.chain([servers.into()]));
+        let words = [repairs.then_some("--repair"), reads_contents.then_some("--data")];
+        return check_served(servers, words.into_iter().flatten());
     }
     if repairs {
         return repair(namespace, reads_contents);
@@ -39,6 +36,15 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
         },
     };
     print_faults(&faults)
+}
+
+/// Has `canopy cluster check` check a namespace on several servers.
+fn check_served<'a>(
+    place: PathBuf,
+    options: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<Outcome> {
+    let words = ["check"].into_iter().chain(options).map(OsString::from);
+    canopy::become_cluster(words.chain([place.into()]))
 }
 
 /// Returns the place of the storage of a namespace on several servers: of this name, or mounted there.
@@ -74,8 +80,9 @@ fn open_damaged(place: &Path) -> anyhow::Result<(Namespace, Vec<String>)> {
 /// Checks a snapshot.
 pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
     canopy_namespace::check_snapshot_name(name)?;
-    if served_behind(place)?.is_some() {
-        bail!("--snapshot: a check of a namespace on several servers is of what it is now");
+    if let Some(servers) = served_behind(place)? {
+        let words = ["--snapshot", name].into_iter();
+        return check_served(servers, words.chain(reads_contents.then_some("--data")));
     }
     let place = &place::asked(place)?;
     let of = if reads_contents { CHECK_DATA } else { CHECK };

@@ -9,6 +9,7 @@ use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::storage::{SharedDirectory, Storage};
 use canopy_store::{Environment, Fenced};
+use nix::unistd::{User, geteuid};
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -73,12 +74,20 @@ pub fn local_by_name(name: &OsStr) -> anyhow::Result<PathBuf> {
 fn cached(name: &OsStr) -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
-    let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set")?;
+    // mount(8) and systemd set no HOME.
+    let home = || variable("HOME").map(PathBuf::from).or_else(home_of_account);
+    let cache = cache.or_else(|| Some(home()?.join(".cache")));
+    let cache = cache.context("no place for caches: set XDG_CACHE_HOME or HOME")?;
     let directory = cache.join("canopy/namespaces").join(as_file_name(name));
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.with_context(|| format!("cannot make {}", directory.display()))?;
     Ok(directory.canonicalize()?)
+}
+
+/// Returns the home directory of the user, as the list of accounts has it.
+fn home_of_account() -> Option<PathBuf> {
+    let user = User::from_uid(geteuid()).ok().flatten()?;
+    Some(user.dir).filter(|home| home.is_absolute())
 }
 
 /// Returns a file name for the name of a namespace: others have other ones.

@@ -10,7 +10,8 @@ use canopy_cluster::contents::{ClusterNamespace, Memory};
 use canopy_cluster::membership::is_stopped;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
-    Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, has_cluster, name_of,
+    Connection, NoStorage, Security, Speaker, WaitObserver, addresses_of, check_restored,
+    has_cluster, name_of,
 };
 use canopy_namespace::Result as NamespaceResult;
 use canopy_store::Environment;
@@ -87,8 +88,9 @@ pub fn check_running(name: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let Ok(environment) = place::environment(name) else { return Ok(()) };
+    let shown = name.display();
+    check_restored(&*environment.storage)?;
     if has_cluster(&*environment.storage).unwrap_or(false) && is_stopped(&environment)? {
-        let shown = name.display();
         bail!(
             "no process runs the servers of {shown}: start some with 'canopy cluster start {shown} \
              --listen ADDRESS'"
@@ -184,8 +186,13 @@ fn by_addresses(addresses: &[Address], name: &Path, access: &Access) -> anyhow::
         Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
     let is_plain = security.is_plain();
     Connection::open(addresses, security, observer()).with_context(|| {
-        let advice = match is_plain {
-            true => "; servers of other machines require a certificate: --certificate FILE",
+        let advice = match addresses.iter().all(Address::is_local) {
+            true => {
+                "; 'canopy cluster start NAMESPACE --listen ADDRESS' starts one on this machine"
+            }
+            false if is_plain => {
+                "; servers of other machines require a certificate: --certificate FILE"
+            }
             false => "",
         };
         format!("cannot reach the servers {}{advice}", name.display())

@@ -6,8 +6,9 @@ use crate::{moment, place, viewed};
 use anyhow::{Context, anyhow, bail};
 use canopy::Outcome;
 use canopy::commands::ns::SnapshotCommand as Arguments;
+use canopy_cluster::{RestoreError, restore_cluster, unfinished_restore};
 use canopy_mount::SNAPSHOTS;
-use canopy_namespace::{Execute, Namespace, SNAPSHOTS_MAX};
+use canopy_namespace::{Execute, Namespace, SNAPSHOTS_MAX, system_clock};
 use canopy_text::clock::full_time;
 use canopy_text::human_size;
 use canopy_tools::json::exact;
@@ -15,6 +16,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let (Arguments::Create { place, .. }
@@ -22,6 +25,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     | Arguments::Restore { place, .. }
     | Arguments::List { place, .. }) = arguments;
     let namespace = &viewed::namespace_of(place)?;
+    if let Arguments::Restore { name, .. } = arguments {
+        restore(namespace, name)?;
+        return Ok(Outcome::Complete);
+    }
     servers::check_running(namespace)?;
     let place = &place::asked(place)?;
     match arguments {
@@ -43,8 +50,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 _ => error.context(format!("cannot delete snapshot {name}")),
             })?;
         }
-        Arguments::Restore { name, .. } => restore(namespace, name)?,
         Arguments::List { json, .. } => list(place, *json)?,
+        Arguments::Restore { .. } => {}
     }
     Ok(Outcome::Complete)
 }
@@ -95,10 +102,7 @@ fn with_served<T>(
 fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     let shown = place.display();
     if servers::is_served(place)? {
-        bail!(
-            "{shown} is a namespace on several servers, which cannot be restored as a whole: copy what \
-             you need from '[@{name}]' on a mount of it"
-        );
+        return restore_served(place, name);
     }
     if let Some(mount) = viewed::mounted(place)? {
         let point = String::from_utf8_lossy(&mount.point).into_owned();
@@ -113,6 +117,53 @@ fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     // The state that this process has in memory is outdated now.
     drop(namespace);
     Ok(place::open(place)?.close()?)
+}
+
+/// Restores a namespace on several servers, none of which runs.
+fn restore_served(place: &Path, name: &str) -> anyhow::Result<()> {
+    let shown = place.display();
+    if servers::addresses(place)?.is_some() {
+        bail!(
+            "{shown}: while its servers run, a namespace cannot be restored: stop them, and name the \
+             place of the namespace"
+        );
+    }
+    canopy_namespace::check_snapshot_name(name)?;
+    let environment = place::environment(place)?;
+    let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let show = |_: Duration| {
+        let [done, all] = [&done, &all].map(|number| number.load(Ordering::Relaxed));
+        format!("{done} of {all} servers restored")
+    };
+    let note = |tables: usize, of: usize| {
+        done.store(tables, Ordering::Relaxed);
+        all.store(of, Ordering::Relaxed);
+    };
+    let restored = canopy::with_progress(&show, || {
+        restore_cluster(&environment, &system_clock(), name, &note)
+    });
+    restored.map_err(|error| match error {
+        RestoreError::Running(addresses) => anyhow!(
+            "processes of {shown} run, at {}: unmount it everywhere, and stop them (SIGTERM, such as by \
+             'systemctl stop canopy-cluster@NAME'); or copy what you need from '[@{name}]' on a mount",
+            addresses.join(", ")
+        ),
+        RestoreError::NoSnapshot(_) => anyhow!("{shown} has no snapshot {name}"),
+        RestoreError::Unfinished(begun) => anyhow!(
+            "the restore of snapshot {begun} has not ended: finish it first, with 'canopy ns snapshot \
+             restore {shown} {begun}'"
+        ),
+        error => {
+            let begun = unfinished_restore(&*environment.storage).ok().flatten();
+            let context = match begun {
+                Some(_) => format!(
+                    "{shown} is not restored: finish it with 'canopy ns snapshot restore {shown} {name}'"
+                ),
+                None => format!("cannot restore {shown}; nothing was changed"),
+            };
+            anyhow::Error::new(error).context(context)
+        }
+    })
 }
 
 fn not_created(place: &Path, name: &str, error: anyhow::Error) -> anyhow::Error {

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{Request, Response};
 use canopy_namespace::Reply;
-use canopy_namespace::operation::{Administration, Caller, Operation};
+use canopy_namespace::operation::{Administration, Caller, Operation, program};
 use canopy_partition::ServerId;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -24,7 +24,9 @@ impl Client {
     ) -> Result<()> {
         let count = self.all_servers()?;
         let next = AtomicU32::new(0);
+        let program = program::current();
         let run = || -> Result<()> {
+            let _work = program::resume(program);
             loop {
                 let server = ServerId(next.fetch_add(1, Ordering::Relaxed));
                 if server.0 >= count {

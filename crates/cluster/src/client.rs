@@ -194,6 +194,13 @@ impl Client {
                 one @ (Administration::Flush | Administration::SetIndexes(_)),
             ) => self.administer(caller, one),
             Operation::Administration(Administration::Settings) => self.settings(caller),
+            Operation::Change(Change::Unlink(name)) => {
+                let reply = self.of_name(caller, name.directory, name.hash(), operation)?;
+                if let Reply::File(id) = &reply {
+                    self.held.note_removal(*id);
+                }
+                Ok(reply)
+            }
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
                     self.of_name(caller, directory, hash, operation)
@@ -266,7 +273,7 @@ impl Client {
     }
 
     /// Returns the inode of a file with several names, from its home; none if it is gone.
-    fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
+    pub(crate) fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
         let request = Request::Execute(Operation::Read(Moment::Now, Read::Inode(id)));
         match self.ask(self.home(id)?, self.reader(caller), &request) {
             Ok(Response::Reply(Reply::Inode(inode))) => Ok(Some(inode)),
@@ -679,6 +686,10 @@ impl Operations for Client {
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> canopy_namespace::Result<()> {
         Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
+    }
+
+    fn session(&self) -> SessionId {
+        self.session
     }
 
     fn locks(&self) -> Option<&dyn FileLocks> {

@@ -13,7 +13,7 @@ use crate::certificates::{CertificateError, ClusterId, Identity};
 use crate::client::Client;
 use crate::contents::{ClusterNamespace, Memory};
 use crate::error::{Error, Result};
-use crate::membership::{ClusterMap, MembershipError, living, newest_map};
+use crate::membership::{ClusterMap, MapProcess, MembershipError, living, newest_map};
 use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::remote::{Patience, Remote};
@@ -54,9 +54,9 @@ pub enum ConnectionError {
     /// The servers do not answer, or refuse.
     #[error(transparent)]
     Cluster(#[from] Error),
-    /// The map has no process that can be reached.
-    #[error("no process of this cluster runs")]
-    NoProcess,
+    /// No process of the map lives.
+    #[error("no process of this cluster runs{}", last_seen(.0))]
+    NoProcess(Vec<Address>),
     /// The storage is that of another cluster.
     #[error("it has cluster {found}, and the servers run {expected}")]
     OtherCluster {
@@ -74,7 +74,7 @@ impl ConnectionError {
             ConnectionError::Certificate(error) => error.kind(),
             ConnectionError::Membership(error) => error.kind(),
             ConnectionError::Cluster(Error::Namespace(error)) => error.kind(),
-            ConnectionError::Cluster(_) | ConnectionError::NoProcess => ErrorKind::Unavailable,
+            ConnectionError::Cluster(_) | ConnectionError::NoProcess(_) => ErrorKind::Unavailable,
             ConnectionError::OtherCluster { .. } => ErrorKind::Invalid,
         }
     }
@@ -145,12 +145,21 @@ impl Connection {
     ) -> std::result::Result<Self, ConnectionError> {
         let map = newest_map(&*environment.storage, 0).map_err(MembershipError::from)?;
         let map = map.unwrap_or_default();
-        if living(environment, &map)?.is_empty() {
-            return Err(ConnectionError::NoProcess);
-        }
         // Others run the servers of one that has just died.
         let addresses = addresses_in(&map);
-        let connection = Self::open(&addresses, security, observer)?;
+        if living(environment, &map)?.is_empty() {
+            return Err(ConnectionError::NoProcess(addresses));
+        }
+        let lease = map.processes.values().map(MapProcess::lease).max().unwrap_or_default();
+        let remote = match connect(&addresses, &security, lease, observer.clone()) {
+            Ok(remote) => remote,
+            // They had died just now.
+            Err(_) if living(environment, &map)?.is_empty() => {
+                return Err(ConnectionError::NoProcess(addresses));
+            }
+            Err(_) => connect(&addresses, &security, CONNECTING, observer)?,
+        };
+        let connection = Self::begin(remote, security)?;
         connection.check_storage(&*environment.storage)?;
         Ok(connection)
     }
@@ -166,8 +175,14 @@ impl Connection {
         security: Security,
         observer: WaitObserver,
     ) -> std::result::Result<Self, ConnectionError> {
-        let to_servers = security.for_servers()?;
-        let remote = Remote::connect_within(addresses, to_servers, PATIENCE, CONNECTING, observer)?;
+        Self::begin(connect(addresses, &security, CONNECTING, observer)?, security)
+    }
+
+    /// Begins a session.
+    fn begin(
+        remote: Arc<Remote>,
+        security: Security,
+    ) -> std::result::Result<Self, ConnectionError> {
         let (speaker, settings) = introduce(&remote, &security)?;
         let peers: Arc<dyn Peers> = remote.clone();
         let client = Client::new(peers, remote.begin_session()?).speaking_for(speaker.own());
@@ -244,6 +259,26 @@ impl Connection {
         self.remote.look(move || in_map(&storage).unwrap_or_default());
         let client = self.client.clone();
         ClusterNamespace::new(client, environment, &self.settings, memory).map(Arc::new)
+    }
+}
+
+/// Connects to processes, of which one has to answer within a time.
+fn connect(
+    addresses: &[Address],
+    security: &Security,
+    limit: Duration,
+    observer: WaitObserver,
+) -> std::result::Result<Arc<Remote>, ConnectionError> {
+    let to_servers = security.for_servers()?;
+    Ok(Remote::connect_within(addresses, to_servers, PATIENCE, limit, observer)?)
+}
+
+/// Returns the addresses of processes as the end of a message.
+fn last_seen(addresses: &[Address]) -> String {
+    let shown = Vec::from_iter(addresses.iter().map(Address::to_string));
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!(": none answers at {}", shown.join(", ")),
     }
 }
 

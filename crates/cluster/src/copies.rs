@@ -10,11 +10,22 @@
 //!   happen at any time.
 //! - A copy in an offer whose end is not known stays, as its giver may have given it. The server asks
 //!   for it beside requests. Meanwhile a change waits, and a hand-over stops, and is tried again.
+//! - Entries of an attempt may come late: its giver has given up, and the file has come here by a
+//!   change of several servers or with another partition. The receiver takes no entry of a file that
+//!   is here otherwise, or that a change has locked ([`State::has_otherwise`]). That is safe:
+//!   1. It looks and writes under the lock of the server's state. A change locks a file that arrives,
+//!      under the same lock, before it looks for copies, and until its part is made. So either the
+//!      change finds the copy and waits, or the entry finds the lock or the file.
+//!   2. A file that arrives with another partition has the name of that offer, from its first entry on.
+//!   3. A file that is here is not with the giver. So the attempt cannot become a hand-over, and
+//!      refusing its entries costs nothing. This needs no memory of attempts, and outlasts a restart.
 
 use crate::error::Result;
 use crate::handover::ENTRIES;
+use crate::intents::LockKey;
 use crate::server::{Server, State};
-use canopy_namespace::{EntryName, FileId, MovedEntry};
+use canopy_namespace::inode::flag;
+use canopy_namespace::{EntryName, FileId, MovedEntry, Tablet};
 use canopy_partition::{Holding, OfferState, PartitionId};
 use std::sync::atomic::Ordering;
 
@@ -25,6 +36,23 @@ impl State {
         records.find(|(partition, holding)| {
             has_copies(*holding) && partition.hashes(partition.first_depth()).contains(&hash)
         })
+    }
+
+    /// Returns whether the file of one of these entries is here by another way than an offer of the
+    /// directory, or may get here by a change whose end is not known.
+    pub(crate) fn has_otherwise(
+        &self,
+        tablet: &Tablet,
+        directory: FileId,
+        entries: &[MovedEntry],
+    ) -> Result<bool> {
+        for entry in entries.iter().filter(|entry| !entry.inode.has(flag::LINKED)) {
+            let file = LockKey::File(entry.inode.id);
+            if self.intents.holder(&[file]).is_some() || tablet.has_otherwise(directory, entry)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

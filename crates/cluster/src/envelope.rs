@@ -16,6 +16,8 @@ use std::fmt;
 pub(crate) enum Envelope<'a> {
     /// A request to a logical server.
     Request {
+        /// Number of restores of the namespace that the sender knows of (`restoring`).
+        generation: u64,
         server: ServerId,
         claim: Claim<'a>,
         session: SessionId,
@@ -86,6 +88,8 @@ pub struct Route {
     pub cluster: String,
     /// The name of the storage, as the process that was asked has it.
     pub place: String,
+    /// Number of times that the namespace was restored to a snapshot.
+    pub generation: u64,
 }
 
 impl Route {
@@ -100,6 +104,7 @@ impl Route {
 #[derive(Serialize)]
 enum Sending<'a> {
     Request {
+        generation: u64,
         server: ServerId,
         claim: Claim<'a>,
         session: SessionId,
@@ -111,6 +116,7 @@ enum Sending<'a> {
 
 /// Returns a message as bytes.
 pub(crate) fn request(
+    generation: u64,
     server: ServerId,
     sender: Sender<'_>,
     request: &Request<'_>,
@@ -118,7 +124,7 @@ pub(crate) fn request(
 ) -> Vec<u8> {
     let Sender { caller, session, number } = sender;
     let claim = Claim::of(caller);
-    encode(&Sending::Request { server, claim, session, number, marks, request })
+    encode(&Sending::Request { generation, server, claim, session, number, marks, request })
 }
 
 /// Variants of `Envelope`, `Claim` and `Request`, as they are encoded. A test compares them.
@@ -150,10 +156,10 @@ pub(crate) fn class_of(bytes: &[u8]) -> RequestClass {
         return RequestClass::Server;
     }
     // Servers send no marks.
-    let head = postcard::take_from_bytes::<(ServerId, u32, SessionId, u64, u32, u32)>(rest);
+    let head = postcard::take_from_bytes::<(u64, ServerId, u32, SessionId, u64, u32, u32)>(rest);
     match head {
-        Ok(((_, TRUSTED, _, _, 0, OF_SERVER), _)) => RequestClass::Server,
-        Ok(((_, TRUSTED, SessionId::SERVER, _, 0, _), _)) if kind == REQUEST => {
+        Ok(((_, _, TRUSTED, _, _, 0, OF_SERVER), _)) => RequestClass::Server,
+        Ok(((_, _, TRUSTED, SessionId::SERVER, _, 0, _), _)) if kind == REQUEST => {
             RequestClass::Nested
         }
         _ => RequestClass::Client,
@@ -205,8 +211,9 @@ mod tests {
     #[test]
     fn what_is_sent_is_an_envelope() {
         let sender = Sender { session: SessionId(5), number: 6, ..Sender::SERVER };
-        let sent = super::request(ServerId(3), sender, &Request::Part(ROOT), Vec::new());
+        let sent = super::request(7, ServerId(3), sender, &Request::Part(ROOT), Vec::new());
         let envelope = Envelope::Request {
+            generation: 7,
             server: ServerId(3),
             claim: Claim::Trusted,
             session: SessionId(5),
@@ -216,17 +223,18 @@ mod tests {
         };
         assert_eq!(sent, encode(&envelope));
         assert_eq!(class_of(&sent), RequestClass::Client);
-        let nested = super::request(ServerId(3), Sender::SERVER, &Request::Part(ROOT), Vec::new());
+        let nested =
+            super::request(7, ServerId(3), Sender::SERVER, &Request::Part(ROOT), Vec::new());
         assert_eq!(class_of(&nested), RequestClass::Nested);
         let of_server = Request::OfServer(ServerRequest::Named(Vec::new()));
-        let sent = super::request(ServerId(300), sender, &of_server, Vec::new());
+        let sent = super::request(7, ServerId(300), sender, &of_server, Vec::new());
         assert_eq!(class_of(&sent), RequestClass::Server);
         assert_eq!(class_of(&encode(&Envelope::Route)), RequestClass::Server);
         let user = Credentials { uid: 0, gids: vec![0, 1, 10] };
         let user = Sender { caller: Caller::User(&user), ..sender };
-        let sent = super::request(ServerId(3), user, &of_server, Vec::new());
+        let sent = super::request(7, ServerId(3), user, &of_server, Vec::new());
         assert_eq!(class_of(&sent), RequestClass::Client);
-        assert_eq!([class_of(&[]), class_of(&[0, 3, 0])], [RequestClass::Client; 2]);
+        assert_eq!([class_of(&[]), class_of(&[0, 7, 3, 0])], [RequestClass::Client; 2]);
         assert!(matches!(
             postcard::from_bytes(&sent),
             Ok(Envelope::Request { server: ServerId(3), .. })

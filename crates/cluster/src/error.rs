@@ -64,6 +64,18 @@ pub enum Error {
     /// room: it is tried again.
     #[error("server {0} cannot write its log: no space is left in its storage")]
     Full(ServerId),
+    /// The namespace was restored to a snapshot since this client, or this process, was started.
+    #[error(
+        "the namespace was restored to a snapshot: unmount it and mount it again; processes of it are \
+         started again"
+    )]
+    Restored,
+    /// The restore of this snapshot has begun, and has not ended.
+    #[error(
+        "the restore of snapshot {0} has not ended: finish it with 'canopy ns snapshot restore PLACE \
+         {0}'"
+    )]
+    Unrestored(String),
     /// A hand-over stopped: a server was busy, has gone, or a test has stopped it.
     #[error("the hand-over of {0} has stopped")]
     Stopped(PartitionId),
@@ -110,6 +122,7 @@ impl From<Error> for canopy_namespace::Error {
         match error {
             Error::Namespace(error) => error,
             Error::Short(_, short) => canopy_namespace::Error::Short(short),
+            Error::Restored => canopy_namespace::Failure::stale(&error).into(),
             Error::NotYet(_) => canopy_namespace::Failure::unsupported(&error).into(),
             other => canopy_namespace::Failure::unavailable(&other).into(),
         }

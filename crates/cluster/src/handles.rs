@@ -15,7 +15,8 @@
 //!
 //! **Sessions.** The upper bits of a session's number are such a checksum of the identity that it was
 //! made for ([`Owner`]). Every server, also a successor, can refuse it to others without knowing the
-//! session. Processes that may be servers can use any number.
+//! session. Processes that may be servers can use any number. The sessions of objects (`contents`)
+//! have the same upper bits: no client can have its objects counted among those of another one.
 //!
 //! The key is an object of the storage, made once. Whoever can read the storage can read all records,
 //! so the key need not be more secret than these.
@@ -132,8 +133,7 @@ impl HandleKey {
 
     /// Returns a number for a session of an identity, of random bits.
     pub(crate) fn session(&self, owner: Owner<'_>, random: u64) -> SessionId {
-        let lower = random & ((1 << RANDOM_BITS) - 1);
-        SessionId(self.session_tag(owner) << RANDOM_BITS | lower)
+        SessionId(of_tag(self.session_tag(owner), random))
     }
 
     /// Fails unless a session is of an identity.
@@ -190,6 +190,29 @@ fn moment_of(request: &Request<'_>) -> Moment {
             Moment::Snapshot(*number)
         }
         _ => Moment::Now,
+    }
+}
+
+/// Returns a number, of random bits, for a session of the same owner; any number if no server has made
+/// that session.
+pub(crate) fn session_of_owner(session: SessionId, random: u64) -> u64 {
+    match tag_of(session) {
+        0 => random,
+        tag => of_tag(tag, random),
+    }
+}
+
+fn of_tag(tag: u64, random: u64) -> u64 {
+    tag << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1)
+}
+
+/// Returns the session that new objects of a request are of, if it has any.
+pub(crate) fn maker_of(request: &Request<'_>) -> Option<SessionId> {
+    match request {
+        Request::Execute(Operation::Change(Change::PutChunks { put, .. })) => {
+            Some(SessionId(put.session))
+        }
+        _ => None,
     }
 }
 

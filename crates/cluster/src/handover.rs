@@ -231,8 +231,11 @@ pub(crate) fn receive(
             Ok(Response::Done(true))
         }
         MoveStep::Holds(holds) => {
-            receiver.take_arriving_holds(directory, child, attempt, holds)?;
-            Ok(Response::Done(true))
+            let takes = receiver.holdings(directory)?.takes_entries(child, attempt);
+            if takes {
+                receiver.take_arriving_holds(directory, child, attempt, holds)?;
+            }
+            Ok(Response::Done(takes))
         }
         MoveStep::Complete(count, splits) => {
             receiver.keep_whole_unless(*splits, directory, child)?;

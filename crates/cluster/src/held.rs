@@ -10,8 +10,8 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::holds::APART;
 use crate::message::{Life, Request, Response};
-use canopy_namespace::inode::{TYPE_MASK, file_type};
-use canopy_namespace::operation::{Caller, Change, Hold, Operation, Target};
+use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
+use canopy_namespace::operation::{Caller, Change, Hold, Operation, Target, program};
 use canopy_namespace::{EntryName, FileId, Inode, Reply};
 use canopy_partition::ServerId;
 use parking_lot::Mutex;
@@ -77,6 +77,8 @@ struct Leaving {
 struct HeldFile {
     count: u64,
     server: ServerId,
+    /// Whether this client has taken a name of it away.
+    is_removed: bool,
 }
 
 /// A hold that is under way. It has ended when this is dropped.
@@ -103,7 +105,8 @@ impl ClientHolds {
     /// Counts a hold. Returns whether the server has lost earlier ones.
     fn count(&self, id: FileId, server: ServerId, life: Life) -> bool {
         let mut state = self.0.lock();
-        let file = state.files.entry(id).or_insert(HeldFile { count: 0, server });
+        let file =
+            state.files.entry(id).or_insert(HeldFile { count: 0, server, is_removed: false });
         file.count += 1;
         file.server = server;
         *state.lives.entry(server).or_insert(life) != life
@@ -139,10 +142,21 @@ impl ClientHolds {
         let mut state = self.0.lock();
         let State { files, leaving, is_open, ticket, .. } = &mut *state;
         let Some(is_open) = is_open else { return };
-        for id in nameless.iter().copied().filter(|id| !is_open(*id)) {
+        // A kernel forgets a file that it has removed itself once no program has it open, and only it
+        // knows of open pipes and devices.
+        let is_removed = |id| files.get(&id).is_some_and(|file: &HeldFile| file.is_removed);
+        let unused = nameless.iter().copied().filter(|id| !is_removed(*id) && !is_open(*id));
+        for id in Vec::from_iter(unused) {
             if let Some(HeldFile { server, .. }) = files.remove(&id) {
                 leaving.push(Leaving { id, ticket: *ticket, server });
             }
+        }
+    }
+
+    /// Notes that this client has taken a name of a file away.
+    pub(crate) fn note_removal(&self, id: FileId) {
+        if let Some(file) = self.0.lock().files.get_mut(&id) {
+            file.is_removed = true;
         }
     }
 
@@ -225,10 +239,8 @@ impl Client {
             let Response::Held(Reply::Inode(inode), life) = response else {
                 return Err(Error::Unfit);
             };
-            if !inode.is_directory() {
-                self.remember(inode.id, name.directory, hash);
-            }
             if !inode.has(APART) {
+                self.remember(inode.id, name.directory, hash);
                 self.count(caller, inode.id, server, life);
                 return Ok(inode);
             }
@@ -253,7 +265,14 @@ impl Client {
         if !inode.is_directory() || !self.held.hold_again(id) {
             self.hold_file(caller, id, pending)?;
         }
-        self.whole(caller, inode).inspect_err(|_| self.held.uncount(id, 1))
+        let found = match inode.has(flag::LINKED) {
+            true => self.linked(caller, id),
+            false => self.whole(caller, inode).map(Some),
+        };
+        let found = found.and_then(|found| {
+            found.ok_or_else(|| canopy_namespace::Error::from(Errno::NOENT).into())
+        });
+        found.inspect_err(|_| self.held.uncount(id, 1))
     }
 
     fn hold_file(&self, caller: Caller<'_>, id: FileId, pending: &Pending<'_>) -> Result<()> {
@@ -324,6 +343,8 @@ impl Client {
 
     /// Sends the releases that wait for no hold any more.
     fn release_all(&self, caller: Caller<'_>) {
+        // They are of all programs.
+        let _work = program::work_for_nobody();
         let mut servers: BTreeMap<ServerId, Vec<Leaving>> = BTreeMap::new();
         for one in self.held.take_leaving() {
             servers.entry(one.server).or_default().push(one);

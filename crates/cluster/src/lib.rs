@@ -2,8 +2,7 @@
 //! spread over them.
 //!
 //! Processes run servers (`node`), and clients reach them over the network (`connection`). `docs/cluster.md`
-//! describes the whole for administrators, and `docs/SEMANTICS.md` what is promised. Restoring snapshots
-//! is refused so far ([`Error::NotYet`]).
+//! describes the whole for administrators, and `docs/SEMANTICS.md` what is promised.
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -30,6 +29,7 @@
 //! | limits of users, groups and trees | `quotas`; rules: `canopy_partition` |
 //! | reaching a running cluster, for a mount or a command | `connection`, `security` |
 //! | the tables of all servers at one moment; snapshots | `cuts`, `snapshots` |
+//! | restoring a snapshot | `restoring` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers; servers that are added | `tables` |
 //! | the servers of a directory, recorded at its first split | `layout`, `placements` |
@@ -91,6 +91,7 @@ mod process;
 mod quotas;
 mod refusals;
 mod remote;
+mod restoring;
 mod rights;
 mod searching;
 mod security;
@@ -132,6 +133,7 @@ pub use peers::{Asked, Peers};
 pub use process::{Process, ProcessSettings};
 pub use quotas::{Obtained, ShareReply, ShareRequest, ShareStep};
 pub use remote::{Patience, Remote};
+pub use restoring::{RestoreError, check_restored, restore_cluster, unfinished_restore};
 pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use security::Security;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};

@@ -225,6 +225,8 @@ pub enum IntentStep<'a> {
         part: Cow<'a, Part>,
         /// Executed changes that the participant has to know once it has a file of the decider.
         executed: Vec<ExecutedRecord>,
+        /// Number of executed changes of the participant, in an epoch of its table, that the decider has.
+        has: (u64, u64),
     },
     /// To the decider: has this preparation become a change?
     Ask {
@@ -246,6 +248,8 @@ pub enum IntentStep<'a> {
         /// The age of the change that asks.
         age: Age,
     },
+    /// To a participant: executed changes that it has to know before it is asked to prepare a part.
+    Executed(Vec<ExecutedRecord>),
 }
 
 /// A reply to a message about an intent.
@@ -270,6 +274,9 @@ pub enum IntentReply {
     Above(FileId),
     /// Like `Ended`. The authority of limits has to know this of the participant.
     Freed(bool, Vec<Notice>),
+    /// The decider has to know these executed changes before the part is prepared. Then it sends the
+    /// part again, with this number, in this epoch, of those that it has.
+    Executed(Vec<ExecutedRecord>, (u64, u64)),
 }
 
 /// Partitions of a directory that a server knows.
@@ -432,6 +439,8 @@ pub enum Refusal {
     Stopped(PartitionId),
     /// Any other error.
     Failed(Failure),
+    /// The namespace was restored to a snapshot since the sender was started.
+    Restored,
 }
 
 impl From<&Error> for Refusal {
@@ -446,6 +455,7 @@ impl From<&Error> for Refusal {
             Error::NotRunning(server) => Refusal::NotRunning(*server),
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
+            Error::Restored => Refusal::Restored,
             Error::Namespace(error) => Refusal::Failed(error.into()),
             Error::Short(_, short) => {
                 Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
@@ -454,6 +464,7 @@ impl From<&Error> for Refusal {
             | Error::Unfit
             | Error::InDoubt(_)
             | Error::NoCut { .. }
+            | Error::Unrestored(_)
             | Error::Full(_)
             | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
@@ -469,6 +480,7 @@ impl From<Refusal> for Error {
             Refusal::NotRunning(server) => Error::NotRunning(server),
             Refusal::NotYet(what) => Error::NotYet(what.into()),
             Refusal::Stopped(partition) => Error::Stopped(partition),
+            Refusal::Restored => Error::Restored,
             Refusal::Failed(failure) => Error::Namespace(failure.into()),
         }
     }

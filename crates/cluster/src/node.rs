@@ -4,9 +4,10 @@
 
 use crate::envelope::{self, Answer, Envelope, RequestClass, Route};
 use crate::error::{Error, Result};
-use crate::handles::{HandleKey, Owner};
+use crate::handles::{HandleKey, Owner, maker_of};
 use crate::membership::{
-    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessId, ProcessStatus,
+    ClusterMap, Hosting, MapProcess, Membership, MembershipError, MembershipSettings, ProcessId,
+    ProcessStatus,
 };
 use crate::message::{Refusal, Request, Response, Sender};
 use crate::peers::Peers;
@@ -134,6 +135,7 @@ impl Node {
         let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::with_settings(environment, clock, of_process, Some(others.clone()))?;
+        others.set_generation(process.generation());
         process.look_after()?;
         let key = HandleKey::open(environment)?;
         let inner = Arc::new_cyclic(|me| Inner {
@@ -200,9 +202,18 @@ impl Node {
         self.inner.process.metrics_text()
     }
 
-    /// Returns why this process is not a member any more; none if it is one.
-    pub fn ended(&self) -> Option<MembershipError> {
-        self.inner.membership()?.ended()
+    /// Returns the length of leases; none before the first map is known.
+    pub fn lease(&self) -> Option<Duration> {
+        let map = self.inner.map.lock().clone();
+        map?.processes.values().map(MapProcess::lease).max()
+    }
+
+    /// Returns why this process cannot run servers any more; none if it can.
+    pub fn ended(&self) -> Option<NodeError> {
+        if self.inner.process.is_outdated() {
+            return Some(Error::Restored.into());
+        }
+        self.inner.membership()?.ended().map(NodeError::from)
     }
 
     /// Gives all servers to other processes, and ends. Without another process, nobody runs them
@@ -342,6 +353,7 @@ impl Inner {
             policy: process.policy(),
             cluster: process.cluster(),
             place: self.place.clone(),
+            generation: process.generation(),
         }
     }
 
@@ -435,13 +447,19 @@ impl Inner {
         envelope: &Envelope<'_>,
         may_wait: bool,
     ) -> Result<(Response, Option<Vec<u64>>)> {
-        let Envelope::Request { server, claim, session, number, marks, request } = envelope else {
+        let Envelope::Request { generation, server, claim, session, number, marks, request } =
+            envelope
+        else {
             return Err(Error::Unfit);
         };
+        if *generation != self.process.generation() {
+            return Err(Error::Restored);
+        }
         let (session, number) = (*session, *number);
         let owner = Owner::of(peer);
         if !self.rights.may_be_server(peer) {
             self.key.check_session(session, owner)?;
+            maker_of(request).map_or(Ok(()), |maker| self.key.check_session(maker, owner))?;
         }
         let needs_marks = !self.rights.speaks_for_root(peer);
         if needs_marks {

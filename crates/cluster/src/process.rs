@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::quotas::{ShareReply, ShareStep};
+use crate::restoring;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::snapshots::PastServers;
@@ -28,7 +29,7 @@ use canopy_partition::{ServerId, SplitPolicy};
 use canopy_store::{Environment, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,10 @@ pub struct Process {
     ticking: Mutex<Duration>,
     /// Threads that wait for locks of programs.
     waits: LockWaiters,
+    /// Number of restores when this process was started (`restoring`).
+    generation: u64,
+    /// Whether another one has begun since.
+    is_outdated: AtomicBool,
 }
 
 impl Process {
@@ -104,7 +109,8 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Fails if the storage has no cluster, and as storage does.
+    /// Fails if the storage has no cluster, with `Unrestored` if a restore has not ended, and as storage
+    /// does.
     pub fn new(
         environment: &Environment,
         clock: &Clock,
@@ -155,6 +161,7 @@ impl Process {
         others: Option<Arc<dyn Peers>>,
         pace: Option<Arc<dyn Pace>>,
     ) -> Result<Arc<Self>> {
+        let generation = restoring::generation(&*environment.storage)?;
         let layout = Arc::new(Layout::open(environment.storage.clone())?);
         let pace_of_client = pace.clone();
         let client = |peers: Own| {
@@ -181,6 +188,8 @@ impl Process {
             pace,
             ticking: Mutex::default(),
             waits: LockWaiters::default(),
+            generation,
+            is_outdated: AtomicBool::new(false),
         }))
     }
 
@@ -230,6 +239,11 @@ impl Process {
             return Ok(());
         }
         let table = self.memory.open_table(self.table_of(id)?)?;
+        // After the opening: a restore that begins later opens the table, too.
+        if restoring::is_outdated(&*self.environment.storage, self.generation)? {
+            self.is_outdated.store(true, Ordering::Relaxed);
+            return Err(Error::Restored);
+        }
         let server = Arc::new(self.server_with(id, table)?);
         if server.tablet.is_new()? {
             adopt_ended(&server.tablet, self)?;
@@ -294,6 +308,16 @@ impl Process {
     /// Returns the servers that run here.
     pub fn running(&self) -> Vec<ServerId> {
         self.servers.read().keys().copied().collect()
+    }
+
+    /// Returns the number of restores when this process was started.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns whether a restore was found to have begun since then. The process is of no use any more.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
     }
 
     /// Returns the id of the cluster: that of its first table.

@@ -1,19 +1,26 @@
 //! Servers that other processes run: requests go to the process that the newest known map names, and
 //! again to its successor until there is an answer.
+//!
+//! All waits of a client for servers pass here. A signal to the program behind a request ends them
+//! ([`program`]), with `EINTR`. A request that changes something is not interrupted any more once it
+//! may have been executed.
 
 use crate::envelope::{self, Envelope, Route};
 use crate::error::{Error, Result};
 use crate::handles::Marks;
 use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::{Asked, Peers};
-use crate::waits::{SilentServers, WaitObserver, WaitingRequest};
+use crate::waits::{SilentServers, Wait, WaitObserver, WaitingRequest};
 use crate::wire::{
-    Address, BODY_MAX, ClientSecurity, Connections, Refusal, SHARED_MAX, Terms, WireError,
+    Address, BODY_MAX, ClientSecurity, Connections, Pending, Refusal, SHARED_MAX, Terms, WireError,
 };
+use bytes::Bytes;
+use canopy_namespace::operation::{Hold, Operation, program};
 use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,6 +86,10 @@ pub struct Remote {
     /// Marks of ids that servers have given users.
     marks: Marks,
     waits: SilentServers,
+    /// Number of restores of the namespace when this was connected (`restoring`).
+    generation: OnceLock<u64>,
+    /// Whether there was another one since.
+    is_outdated: AtomicBool,
 }
 
 impl Remote {
@@ -145,6 +156,8 @@ impl Remote {
             elsewhere: OnceLock::new(),
             marks: Marks::default(),
             waits: SilentServers::default(),
+            generation: OnceLock::new(),
+            is_outdated: AtomicBool::new(false),
         })
     }
 
@@ -183,6 +196,25 @@ impl Remote {
         let _ = self.elsewhere.set(Box::new(elsewhere));
     }
 
+    /// Has requests be of a generation, unless this knows its own. Returns whether it is that one.
+    pub(crate) fn set_generation(&self, generation: u64) -> bool {
+        *self.generation.get_or_init(|| generation) == generation
+    }
+
+    /// Notes that the namespace was restored since this was connected: all requests fail from now on.
+    fn outdate(&self) -> Error {
+        if !self.is_outdated.swap(true, Ordering::Relaxed) {
+            self.waits.notify(&Wait::Restored);
+        }
+        Error::Restored
+    }
+
+    fn request(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Vec<u8> {
+        // Without a route, there is nobody to send it to.
+        let generation = self.generation.get().copied().unwrap_or_default();
+        envelope::request(generation, server, sender, request, self.marks.of(request))
+    }
+
     /// Takes note of where servers run, unless something newer is known.
     pub(crate) fn learn(&self, route: Route) {
         let mut known = self.route.write();
@@ -191,10 +223,16 @@ impl Remote {
         }
     }
 
-    /// Asks the processes that are known where servers run.
+    /// Asks the processes that are known where servers run. Waits for another thread that asks.
     fn refresh(&self) -> std::result::Result<(), Failed> {
         let before = self.route().version;
-        let mut asking = self.asking.lock();
+        let mut asking = loop {
+            match self.asking.try_lock_for(PAUSE_MAX) {
+                Some(asking) => break asking,
+                None if program::is_interrupted() => return Ok(()),
+                None => {}
+            }
+        };
         if self.route().version > before {
             return Ok(());
         }
@@ -244,11 +282,15 @@ impl Remote {
                 continue;
             }
             let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
-            match self.connections.call(address, &question, terms) {
+            let pending = self.connections.to(address).start(&question, terms);
+            match wait(pending, true, Duration::MAX, &mut || Some(Duration::MAX)) {
                 Ok(answer) => match envelope::route(&answer) {
                     // Another cluster may have got the address.
                     Some(route) if before > 0 && route.cluster != self.route().cluster => {
                         (last, is_final) = (Error::Unfit, false);
+                    }
+                    Some(route) if !self.set_generation(route.generation) => {
+                        return Err(Failed { error: self.outdate(), is_final: true });
                     }
                     Some(route) if route.version > before => {
                         self.learn(route);
@@ -288,6 +330,9 @@ impl Remote {
         terms: Terms,
         waiting: &mut WaitingRequest<'_>,
     ) -> Attempt {
+        if self.is_outdated.load(Ordering::Relaxed) {
+            return Attempt::Final(Err(Error::Restored));
+        }
         let route = self.route();
         let known = route.address(server);
         let Some(address) = known.and_then(|address| address.parse().ok()) else {
@@ -305,11 +350,13 @@ impl Remote {
             let moved = self.route().address(server) != known;
             (!moved).then(|| pause.min(waiting.left()))
         };
-        match pending.wait_with(first, &mut look) {
-            Ok(answer) => match envelope::answer(&answer) {
-                Err(error @ Error::NotRunning(_)) => Attempt::Retry(error),
-                answer => Attempt::Final(self.learn_marks(request, answer)),
-            },
+        let answer = wait(pending, reads(request), first, &mut look);
+        let answer = answer.map(|answer| envelope::answer(&answer));
+        note_change(request, &answer);
+        match answer {
+            Ok(Err(error @ Error::NotRunning(_))) => Attempt::Retry(error),
+            Ok(Err(Error::Restored)) => Attempt::Final(Err(self.outdate())),
+            Ok(answer) => Attempt::Final(self.learn_marks(request, answer)),
             Err(error) => match &error {
                 WireError::Refused { refusal: Refusal::ReplyTooLarge, .. } => {
                     Attempt::TooLarge(unreachable(server, &error))
@@ -348,17 +395,93 @@ fn is_repeatable(request: &Request<'_>) -> bool {
     matches!(request, Request::OfServer(ServerRequest::Intent(..)))
 }
 
+/// Returns whether a request changes nothing. A hold that nobody knows of ends with its session, or
+/// once its file has no name.
+fn reads(request: &Request<'_>) -> bool {
+    match request {
+        Request::Execute(operation) => !matches!(
+            operation,
+            Operation::Change(_)
+                | Operation::Hold(_)
+                | Operation::Quotas(_)
+                | Operation::Snapshots(_)
+                | Operation::Administration(_)
+        ),
+        Request::Hold(hold, _) => !matches!(hold, Hold::Release(..)),
+        Request::List(_)
+        | Request::Part(_)
+        | Request::LeasePart(_)
+        | Request::NameOf(_)
+        | Request::Parents(_)
+        | Request::HomeOf(_)
+        | Request::Servers
+        | Request::Search(_)
+        | Request::Arrivals(_)
+        | Request::Past(..) => true,
+        _ => false,
+    }
+}
+
+/// Notes that the program behind a request may have changed something, unless the request surely did
+/// not.
+fn note_change<T>(request: &Request<'_>, answer: &std::result::Result<Result<T>, WireError>) {
+    let is_executed = match answer {
+        Ok(Err(Error::NotRunning(_) | Error::Elsewhere { .. })) => false,
+        Ok(_) => true,
+        Err(error) => !error.is_surely_not_executed(),
+    };
+    if is_executed && !reads(request) {
+        program::note_change();
+    }
+}
+
+/// Waits for an answer as `Pending::wait_with` does, or until a signal ends the wait of a program. A
+/// call that changes something is abandoned only while it is not sent.
+fn wait(
+    pending: Pending,
+    reads: bool,
+    first: Duration,
+    look: &mut dyn FnMut() -> Option<Duration>,
+) -> std::result::Result<Bytes, WireError> {
+    let Some(signals) = program::look_after() else {
+        return pending.wait_with(first, &mut |_| look());
+    };
+    let mut due = Instant::now().checked_add(first);
+    let next = |due: Option<Instant>| {
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        left.map_or(signals, |left| left.min(signals))
+    };
+    pending.wait_with(next(due), &mut |is_sent| {
+        if (reads || !is_sent) && program::is_interrupted() {
+            return None;
+        }
+        if due.is_some_and(|due| due <= Instant::now()) {
+            due = Instant::now().checked_add(look()?);
+        }
+        Some(next(due))
+    })
+}
+
+/// Fails if a signal has ended the wait of the program that this thread works for.
+fn check_signals() -> Result<()> {
+    match program::is_interrupted() {
+        true => Err(canopy_namespace::Error::from(Errno::INTR).into()),
+        false => Ok(()),
+    }
+}
+
 fn unreachable(server: ServerId, error: &WireError) -> Error {
     Error::Unreachable { server, why: error.to_string() }
 }
 
 impl Peers for Remote {
     fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
-        let body = envelope::request(server, sender, request, self.marks.of(request));
+        let body = self.request(server, sender, request);
         let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
         let mut waiting = self.waits.begin(Some(server));
         let mut room = ROOM;
         loop {
+            check_signals()?;
             let version = self.route().version;
             let terms = Terms::within(self.patience.attempt).with_room(room);
             let error = match self.call(server, request, &body, terms, &mut waiting) {
@@ -394,7 +517,8 @@ impl Peers for Remote {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        let body = envelope::request(server, sender, request, self.marks.of(request));
+        check_signals()?;
+        let body = self.request(server, sender, request);
         let version = self.route().version;
         let mut waiting = self.waits.begin(Some(server));
         let terms = Terms::within(BRIEF).with_room(ROOM);
@@ -434,7 +558,7 @@ impl Peers for Remote {
             let Ok(address) = address.parse() else { continue };
             let body = |at: &usize| {
                 let Asked { server, sender, request } = asked[*at];
-                envelope::request(server, sender, request, self.marks.of(request))
+                self.request(server, sender, request)
             };
             let bodies = Vec::from_iter(places.iter().map(body));
             let bodies = bodies.iter().map(Vec::as_slice);
@@ -442,8 +566,10 @@ impl Peers for Remote {
             begun.extend(places.into_iter().zip(pending));
         }
         for (at, pending) in begun {
-            answers[at] = match pending.wait() {
-                Ok(answer) => self.learn_marks(asked[at].request, envelope::answer(&answer)),
+            let answer = pending.wait().map(|answer| envelope::answer(&answer));
+            note_change(asked[at].request, &answer);
+            answers[at] = match answer {
+                Ok(answer) => self.learn_marks(asked[at].request, answer),
                 Err(error) => Err(unreachable(asked[at].server, &error)),
             };
         }

@@ -98,6 +98,18 @@ impl Security {
         Ok(ClientSecurity { tls, trusted_uids })
     }
 
+    /// Reads again which certificates were revoked, if that is known. Costs one listing of storage.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
+    pub fn refresh_revoked(&self) -> Result<(), CertificateError> {
+        match (&self.tls, &self.storage) {
+            (Some((trust, _)), Some(storage)) => trust.refresh_revoked(&**storage),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads again which certificates were revoked and which keys are trusted, if that is known, and the
     /// own certificate.
     ///

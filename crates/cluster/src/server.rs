@@ -554,7 +554,8 @@ impl Server {
         }
         // With the lock: a late message must not bring entries of an attempt that has ended.
         let state = self.state.read();
-        let takes = self.holdings_in(&state, directory)?.takes_entries(child, attempt);
+        let takes = self.holdings_in(&state, directory)?.takes_entries(child, attempt)
+            && !state.has_otherwise(&self.tablet, directory, entries)?;
         if takes {
             self.tablet.take_entries(directory, entries)?;
         }

@@ -27,6 +27,7 @@
 //! [`Tablet::is_new`]: canopy_namespace::Tablet::is_new
 
 use crate::error::Result;
+use crate::restoring::generation;
 use canopy_namespace::{Clock, Error, Ownership, Settings, create_added_table, create_table};
 use canopy_partition::{PARTITIONS_MAX, SplitPolicy};
 use canopy_store::storage::{Created, Storage};
@@ -116,16 +117,17 @@ pub fn create_cluster(
 ///
 /// # Errors
 ///
-/// Fails with `Invalid` if there is no cluster, or if it would have too many servers, and as storage
-/// does.
+/// Fails with `Invalid` if there is no cluster, or if it would have too many servers, with `Unrestored`
+/// if a restore has not ended, and as storage does.
 pub fn add_tables(environment: &Environment, count: u32, clock: &Clock) -> Result<u32> {
     let storage = &*environment.storage;
+    generation(storage)?;
     let mut list = newest(storage, 1)?;
     check_count((list.tables.len() as u32).saturating_add(count))?;
     let mut added = Vec::new();
     for _ in 0..count {
-        let Contents { settings, owner, .. } = &list.contents;
-        added.push(create_added_table(environment, settings, *owner, clock)?.to_string());
+        let (settings, owner) = list.made_with();
+        added.push(create_added_table(environment, settings, owner, clock)?.to_string());
     }
     for _ in 0..ATTEMPTS {
         let mut contents = list.contents.clone();
@@ -162,6 +164,22 @@ pub fn count_tables(storage: &dyn Storage) -> Result<u32> {
 /// Fails as storage does.
 pub fn has_cluster(storage: &dyn Storage) -> Result<bool> {
     exists(storage, 1)
+}
+
+/// Returns the newest list of the cluster in a storage.
+///
+/// # Errors
+///
+/// Fails as `count_tables` does.
+pub(crate) fn newest_list(storage: &dyn Storage) -> Result<TableList> {
+    newest(storage, 1)
+}
+
+impl TableList {
+    /// Returns the settings and the owner that added tables are made with.
+    pub(crate) fn made_with(&self) -> (&Settings, Ownership) {
+        (&self.contents.settings, self.contents.owner)
+    }
 }
 
 /// Returns the newest list of the cluster in a storage. `known` is a version that exists, or 1.

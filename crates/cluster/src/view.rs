@@ -9,6 +9,7 @@
 //! of the receiver is older. Then there is no view, and the caller makes new checkpoints.
 
 use crate::error::Result;
+use crate::restoring::generation;
 use crate::tables::newest;
 use canopy_namespace::{Error, FileId, PartitionRecord, ReadView, SplitParts};
 use canopy_partition::{Holding, Holdings, OfferState, PartitionId, SplitHistory};
@@ -93,8 +94,10 @@ impl From<Error> for Unsettled {
 ///
 /// # Errors
 ///
-/// Fails with `Invalid` if there is no cluster, and as storage does.
+/// Fails with `Invalid` if there is no cluster, with `Unrestored` if a restore has not ended, and as
+/// storage does.
 pub fn cluster_tables(storage: &dyn Storage) -> Result<Vec<TableId>> {
+    generation(storage)?;
     Ok(newest(storage, 1)?.tables)
 }
 

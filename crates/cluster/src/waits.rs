@@ -33,6 +33,8 @@ pub enum Wait {
         /// Time since the first request that was not answered.
         time: Duration,
     },
+    /// The namespace was restored to a snapshot: nothing succeeds any more.
+    Restored,
 }
 
 impl fmt::Display for Wait {
@@ -53,6 +55,7 @@ impl fmt::Display for Wait {
                     why => write!(f, ": {why}"),
                 }
             }
+            Wait::Restored => crate::Error::Restored.fmt(f),
             Wait::Over { server, time } => {
                 name(f, server)?;
                 write!(f, " answers again, after {} s", time.as_secs())
@@ -92,7 +95,7 @@ impl SilentServers {
         WaitingRequest { waits: self, server, since: Instant::now(), is_noticed: false }
     }
 
-    fn notify(&self, wait: &Wait) {
+    pub(crate) fn notify(&self, wait: &Wait) {
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
             observer(wait);

@@ -10,7 +10,7 @@ use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
     Access, Caller, Change, FileLock, FileLocks, Hold, LockKind, LockMode, LockOutcome, LockOwner,
-    LockRange, Moment, Operation, Page, Read,
+    LockRange, Moment, Operation, Page, PutChunks, Read, Writer,
 };
 use canopy_namespace::{
     EntryName, FileId, Inode, New, Ownership, ROOT, Reply, Settings, system_clock,
@@ -246,10 +246,32 @@ fn share_no_session(node: &Node, one: &Remote, other: &Remote, own: FileId) {
     for request in [&renew, &lock, &Request::EndSession, &Request::AwaitLocks] {
         assert_eq!(ask(other, session, OTHER, request), Some(Errno::PERM), "{request:?}");
     }
+    share_no_objects(other, session, own);
     // Nor is there one that nobody has begun.
     assert_eq!(ask(other, SessionId(7), OTHER, &renew), Some(Errno::PERM));
     assert_eq!(ask(other, other.begin_session().unwrap(), OTHER, &renew), None);
     assert_eq!(node.running().len(), 2);
+}
+
+/// A user had records name objects of another user's session, and of none.
+fn share_no_objects(other: &Remote, session: SessionId, file: FileId) {
+    let own = other.begin_session().unwrap();
+    let who = Credentials::new(OTHER, []);
+    let put = |maker: SessionId| {
+        let chunks = Cow::Owned(Vec::new());
+        let put = PutChunks { session: maker.0, small: None, chunks, size_min: 0 };
+        let change =
+            Change::PutChunks { id: file, put, writer: Writer::Member(Cow::Owned(vec![])) };
+        let sender = Sender { caller: Caller::User(&who), session: own, number: 0 };
+        let request = Request::Execute(Operation::Change(change));
+        match other.ask(ServerId(0), sender, &request).unwrap_err() {
+            Error::Namespace(error) => error.errno(),
+            error => panic!("{error}"),
+        }
+    };
+    assert_eq!([put(session), put(SessionId(7))], [Errno::PERM; 2]);
+    // The namespace has no chunks, which is found out later.
+    assert_eq!(put(own), Errno::INVAL);
 }
 
 /// A user with very many sessions keeps nobody else from beginning one.

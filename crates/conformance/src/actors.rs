@@ -13,6 +13,9 @@ use std::time::Duration;
 /// The hidden argument that makes this program such a process.
 pub const WORKER: &str = "--worker";
 
+/// The call that ends the process.
+pub const EXIT: &str = "exit";
+
 /// Longest time of a call. A call that hangs longer fails its case instead of the run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -90,12 +93,21 @@ impl Actors {
         Self { base: base.to_owned(), actors: HashMap::new() }
     }
 
-    /// Makes a call in the directory of a case, and returns its answer.
+    /// Makes a call in the directory of a case, and returns its answer. If the process exits, returns
+    /// once it has ended.
     pub fn call(&mut self, who: &str, case: &str, call: &str) -> Reply {
-        match self.ask(who, case, call) {
-            Ok(()) => self.answer(who),
-            Err(reply) => reply,
+        if let Err(reply) = self.ask(who, case, call) {
+            return reply;
         }
+        let reply = self.answer(who);
+        if call == EXIT
+            && matches!(reply, Reply::Value(_))
+            && let Some(mut actor) = self.actors.remove(who)
+            && let Err(error) = actor.child.wait()
+        {
+            return Reply::Broken(format!("its end cannot be awaited: {error}"));
+        }
+        reply
     }
 
     /// Makes a call whose answer is awaited later.

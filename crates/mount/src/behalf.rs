@@ -115,6 +115,10 @@ impl FileContents for Asking {
         self.namespace.write_at(id, offset, bytes, privileges)
     }
 
+    fn append_offset(&self, id: FileId) -> Result<Option<u64>> {
+        self.namespace.append_offset(id)
+    }
+
     fn allocate_at(
         &self,
         id: FileId,

@@ -10,10 +10,11 @@ mod names;
 use crate::convert::{attributes, errno, set_time};
 use crate::created::Created;
 use crate::handles::{Directories, Modes};
-use crate::locks::Locks;
+use crate::locks::{Locks, is_ending};
 use crate::node::{Node, Shown};
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
+use crate::shown_names::ShownNames;
 use crate::ttl::Believes;
 use crate::{Options, behalf};
 use canopy_as_user::Accounts;
@@ -22,6 +23,7 @@ use canopy_fuse::attributes::process;
 use canopy_fuse::caller::credentials;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
+use canopy_namespace::operation::program;
 use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttributes};
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
@@ -65,6 +67,8 @@ pub(crate) struct Filesystem {
     believes: Option<Believes>,
     /// Files that were just made, where others change the namespace, too.
     created: Arc<Created>,
+    /// Names that the kernel has of directories, where other mounts rename them.
+    shown_names: Option<Arc<ShownNames>>,
     /// Whether operations name the user behind them.
     names_users: bool,
     /// The kernel's root: that of the namespace, or of a snapshot.
@@ -91,9 +95,21 @@ impl Filesystem {
         }
     }
 
+    /// Begins to work for the program behind a request: a signal to it ends waits for servers. Writes
+    /// and all that sends them (flush, fsync, release) are not interrupted.
+    fn work_for(&self, request: &Request) -> Option<program::Working> {
+        let has_servers = self.locks.is_some();
+        has_servers.then(|| program::work_for(request.pid(), is_ending))
+    }
+
     /// Returns the locks of programs, if servers keep them.
     pub(crate) fn locks(&self) -> Option<Arc<Locks>> {
         self.locks.clone()
+    }
+
+    /// Returns the names that the kernel has of directories, if other mounts rename them.
+    pub(crate) fn shown_names(&self) -> Option<Arc<ShownNames>> {
+        self.shown_names.clone()
     }
 
     pub(crate) fn new(namespace: Arc<dyn Execute>, options: &Options) -> Answer<Self> {
@@ -117,6 +133,7 @@ impl Filesystem {
             is_read_only: options.is_read_only,
             believes: options.believes,
             created: Arc::default(),
+            shown_names: options.believes.map(|_| Arc::default()),
             names_users: options.names_users,
             root,
         })
@@ -190,6 +207,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _work = self.work_for(request);
         self.find_name(request, self.node(parent), name, reply);
     }
 
@@ -205,6 +223,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getattr(&self, request: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _work = self.work_for(request);
         let node = self.node(id);
         let created = match node {
             Node::File(id) => self.created.take(request.pid(), id),
@@ -234,12 +253,14 @@ impl fuser::Filesystem for Filesystem {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _work = self.work_for(request);
         let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
         let set = SetAttributes { mode, uid, gid, size, atime, mtime };
         self.set_attributes(request, self.node(id), set, reply);
     }
 
     fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
+        let _work = self.work_for(request);
         self.reply_target(request, self.node(id), reply);
     }
 
@@ -253,6 +274,7 @@ impl fuser::Filesystem for Filesystem {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         let mode = if mode & TYPE_MASK == 0 { mode | file_type::REGULAR } else { mode };
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, rdev, ..New::default() };
@@ -268,6 +290,7 @@ impl fuser::Filesystem for Filesystem {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         let mode = file_type::DIRECTORY | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
@@ -275,14 +298,19 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         let removed = real(self.node(parent))
             .and_then(|parent| self.by(request)?.unlink(EntryName::new(parent, name.as_bytes())));
         empty(reply, removed.map(drop));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         let removed = real(self.node(parent))
             .and_then(|parent| self.by(request)?.rmdir(EntryName::new(parent, name.as_bytes())));
+        if let (Some(names), Ok(_)) = (&self.shown_names, &removed) {
+            names.remove(parent, name);
+        }
         empty(reply, removed.map(drop));
     }
 
@@ -294,6 +322,7 @@ impl fuser::Filesystem for Filesystem {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         let target = target.as_os_str().as_bytes().to_vec();
         let (uid, gid) = (request.uid(), request.gid());
         let mode = file_type::SYMLINK | 0o777;
@@ -311,6 +340,7 @@ impl fuser::Filesystem for Filesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work_for(request);
         let old = names::NodeName { parent: self.node(parent), name };
         let new = names::NodeName { parent: self.node(new_parent), name: new_name };
         self.rename_entry(request, old, new, flags, reply);
@@ -324,10 +354,12 @@ impl fuser::Filesystem for Filesystem {
         name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _work = self.work_for(request);
         self.add_link(request, self.node(id), self.node(parent), name, reply);
     }
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _work = self.work_for(request);
         self.open_file(request, self.node(id), flags, reply);
     }
 
@@ -341,6 +373,7 @@ impl fuser::Filesystem for Filesystem {
         _: i32,
         reply: ReplyCreate,
     ) {
+        let _work = self.work_for(request);
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
@@ -358,6 +391,7 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _work = self.work_for(request);
         let part = contents::FilePart { offset, size };
         self.read_file(request, self.node(id), handle, part, flags, reply);
     }
@@ -370,22 +404,24 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        open_flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.write_file(request, self.node(id), offset, data, flags, reply);
+        let appends = self.believes.is_some() && open_flags.0 & nix::libc::O_APPEND != 0;
+        let place = contents::WritePlace { offset, appends };
+        self.write_file(request, self.node(id), place, data, flags, reply);
     }
 
     fn flush(
         &self,
         request: &Request,
         id: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.publish_file(request, self.node(id), owner, reply);
+        self.publish_file(request, self.node(id), handle, owner, reply);
     }
 
     fn release(
@@ -406,28 +442,31 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _work = self.work_for(request);
         self.open_directory(request, self.node(id), reply);
     }
 
     fn readdir(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
+        let _work = self.work_for(request);
         self.list_names(self.node(id), handle, offset, reply);
     }
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
+        let _work = self.work_for(request);
         self.list_entries(self.node(id), handle, offset, reply);
     }
 
@@ -446,7 +485,8 @@ impl fuser::Filesystem for Filesystem {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, request: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         empty(
             reply,
             match self.node(id) {
@@ -456,7 +496,8 @@ impl fuser::Filesystem for Filesystem {
         );
     }
 
-    fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, id: INodeNo, reply: ReplyStatfs) {
+        let _work = self.work_for(request);
         self.reply_space(self.node(id), reply);
     }
 
@@ -470,10 +511,12 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work_for(request);
         self.set_xattr(request, self.node(id), name, value, flags, reply);
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _work = self.work_for(request);
         if let Some(process) = process(id, name.as_bytes(), request.uid()) {
             return attributes::xattr(reply, &process, size);
         }
@@ -481,10 +524,12 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
+        let _work = self.work_for(request);
         self.reply_xattrs(request, self.node(id), size, reply);
     }
 
     fn removexattr(&self, request: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.work_for(request);
         self.remove_xattr(request, self.node(id), name, reply);
     }
 
@@ -500,6 +545,7 @@ impl fuser::Filesystem for Filesystem {
         pid: u32,
         reply: ReplyLock,
     ) {
+        let _work = self.work_for(request);
         let call = locks::LockCall { handle, owner: owner.0, start, end, kind, pid };
         self.reply_lock(request, self.node(id), call, reply);
     }
@@ -517,6 +563,8 @@ impl fuser::Filesystem for Filesystem {
         waits: bool,
         reply: ReplyEmpty,
     ) {
+        // An unlock has to be made.
+        let _work = (kind != nix::libc::F_UNLCK).then(|| self.work_for(request));
         let call = locks::LockCall { handle, owner: owner.0, start, end, kind, pid };
         self.change_lock(request, self.node(id), call, waits, reply);
     }
@@ -536,13 +584,14 @@ impl fuser::Filesystem for Filesystem {
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _work = self.work_for(request);
         self.seek(self.node(id), handle, offset, whence, reply);
     }
 }

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | a request of the kernel | `filesystem.rs`, one function each |
 //! | its effect | `filesystem/`: `names.rs`, `contents.rs`, `directories.rs`, `attributes.rs` |
-//! | how long the kernel may cache replies | `ttl`; files that were just made: `created` |
+//! | how long the kernel may cache replies | `ttl`; files that were just made: `created`; directories that others rename: `shown_names` |
 //! | users whom servers check | `behalf` |
 //! | the meaning of inode numbers | `node` |
 //! | query directories | `queries`, `duplicates`; results: `canopy_fuse`; refused queries: `refusals` |
@@ -36,6 +36,7 @@ mod pool;
 mod queries;
 mod quotas;
 mod refusals;
+mod shown_names;
 mod ttl;
 
 pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SEND, SNAPSHOTS};
@@ -98,10 +99,13 @@ impl Mount {
         let filesystem = Filesystem::new(namespace, options);
         let filesystem = filesystem
             .map_err(|error| io::Error::from_raw_os_error(error.errno().raw_os_error()))?;
-        let locks = filesystem.locks();
+        let (locks, names) = (filesystem.locks(), filesystem.shown_names());
         let mounted = Mounted::new(filesystem, directory, &terms)?;
         if let Some(locks) = locks {
             locks.set_notifier(mounted.notifier());
+        }
+        if let Some(names) = names {
+            names.set_notifier(mounted.notifier());
         }
         Ok(Mount(mounted))
     }

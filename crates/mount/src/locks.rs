@@ -6,7 +6,8 @@
 //! - Whether a lock of a whole file is one of flock(2) or of fcntl(2): the number of its system call.
 //!   If that cannot be read, it counts as one of fcntl(2).
 //! - Whether a signal has come for a thread that waits. The kernel ends the call once it is answered
-//!   with EINTR.
+//!   with EINTR. Calls that wait for a lock end with any signal, as on one machine. All other calls that
+//!   wait for servers end with signals that end a program: its authors expect no EINTR of those.
 
 use canopy_namespace::operation::{LockKind, LockOwner};
 use fuser::{FileHandle, INodeNo, Notifier};
@@ -79,6 +80,11 @@ impl Locks {
         self.owners.lock().entry(handle.0).or_default().insert(owner);
     }
 
+    /// Returns the owners that have asked by an open file, of which a descriptor is closed.
+    pub(crate) fn owners(&self, handle: FileHandle) -> BTreeSet<LockOwner> {
+        self.owners.lock().get(&handle.0).cloned().unwrap_or_default()
+    }
+
     /// Returns the owners that have asked by an open file, which is closed.
     pub(crate) fn close(&self, handle: FileHandle) -> BTreeSet<LockOwner> {
         self.owners.lock().remove(&handle.0).unwrap_or_default()
@@ -134,12 +140,41 @@ pub(crate) fn is_interrupted(thread: u32) -> bool {
     read_to_string(format!("/proc/{thread}/status")).is_ok_and(|status| has_signal(&status))
 }
 
+/// Returns whether a signal has come for a thread that ends its program, or usually does.
+pub(crate) fn is_ending(thread: u32) -> bool {
+    read_to_string(format!("/proc/{thread}/status")).is_ok_and(|status| has_ending_signal(&status))
+}
+
 fn has_signal(status: &str) -> bool {
-    let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-    let mask = |key| value(key).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    signals(status) != 0
+}
+
+/// Returns whether a signal has come that ends a program: one that it does not handle, or one by which
+/// users end programs.
+fn has_ending_signal(status: &str) -> bool {
+    let bit = |signal: i32| 1_u64 << (signal - 1);
+    let ends = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGKILL].map(bit);
+    let stays =
+        [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGCONT].map(bit);
+    let ignored = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH].map(bit);
+    let [ends, stays, ignored] = [&ends[..], &stays, &ignored].map(|bits| bits.iter().sum::<u64>());
+    signals(status) & (ends | !(mask(status, "SigCgt:") | stays | ignored)) != 0
+}
+
+/// Returns the signals that have come for a thread and that it does not block, one bit each.
+fn signals(status: &str) -> u64 {
     // A signal of the process goes to its first thread if that does not block it.
-    let of_process = if value("Tgid:") == value("Pid:") { mask("ShdPnd:") } else { 0 };
-    (mask("SigPnd:") | of_process) & !mask("SigBlk:") != 0
+    let is_first = value(status, "Tgid:") == value(status, "Pid:");
+    let of_process = if is_first { mask(status, "ShdPnd:") } else { 0 };
+    (mask(status, "SigPnd:") | of_process) & !mask(status, "SigBlk:")
+}
+
+fn value<'a>(status: &'a str, key: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
+}
+
+fn mask(status: &str, key: &str) -> u64 {
+    value(status, key).and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -170,6 +205,26 @@ mod tests {
         assert!(!has_signal(&status(8, 0, 2, 0)));
         assert!(!has_signal(&status(7, 2, 2, 2)));
         assert!(has_signal(&status(7, 6, 0, 2)));
+    }
+
+    #[test]
+    fn signals_end_a_program_unless_it_goes_on() {
+        let ends = |signal: i32, is_caught: bool| {
+            let bit = 1_u64 << (signal - 1);
+            let caught = if is_caught { bit } else { 0 };
+            has_ending_signal(&format!(
+                "Tgid:\t7\nPid:\t7\nShdPnd:\t{bit:x}\nSigCgt:\t{caught:x}\n"
+            ))
+        };
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            assert!(ends(signal, false) && ends(signal, true), "{signal}");
+        }
+        for signal in [libc::SIGALRM, libc::SIGPROF, libc::SIGUSR1] {
+            assert!(ends(signal, false) && !ends(signal, true), "{signal}");
+        }
+        for signal in [libc::SIGTSTP, libc::SIGCHLD, libc::SIGWINCH, libc::SIGURG] {
+            assert!(!ends(signal, false) && !ends(signal, true), "{signal}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! query never waits for a long one, whatever others ask.
 
 use canopy_as_user::Accounts;
+use canopy_namespace::operation::program;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -182,9 +183,15 @@ impl Pool {
         Pool(Arc::new(Shared { state, work, limits, accounts }))
     }
 
-    /// Has something done for a user. If too much of the account waits, it is dropped.
+    /// Has something done for a user, and for the program that this thread works for. If too much of the
+    /// account waits, it is dropped.
     pub(crate) fn run(&self, uid: u32, work: impl FnOnce(&Turn<'_>) + Send + 'static) {
         let account = self.0.accounts.of(uid);
+        let program = program::current();
+        let work = move |turn: &Turn<'_>| {
+            let _working = program::resume(program);
+            work(turn);
+        };
         let mut state = self.0.state.lock();
         let waiting = &mut state.account(account).waiting;
         if waiting.len() >= self.0.limits.waiting {

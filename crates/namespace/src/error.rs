@@ -73,6 +73,12 @@ impl Failure {
         Failure { is_of_posix: false, kind, errno, message: why.to_string() }
     }
 
+    /// Returns the failure of a client whose files are those of a former state of the namespace.
+    pub fn stale(why: &dyn std::fmt::Display) -> Self {
+        let (kind, errno) = (ErrorKind::NotFound, Errno::STALE.raw_os_error());
+        Failure { is_of_posix: false, kind, errno, message: why.to_string() }
+    }
+
     /// Returns the failure of an operation that is not possible there.
     pub fn unsupported(why: &dyn std::fmt::Display) -> Self {
         let (kind, errno) = (ErrorKind::Invalid, Errno::OPNOTSUPP.raw_os_error());

@@ -84,13 +84,14 @@ pub use namespace::{
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Origin, Privileges, RenameMode, SetAttributes, SetTime};
-pub use records::executed::{ChangeId, ExecutedRecord, Running};
+pub use records::executed::{ChangeId, ExecutedPage, ExecutedRecord, Running};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::joined::SplitParts;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
 pub use records::making::Making;
+pub use records::moments::snapshot_records;
 pub use records::moving::{
     DirectoryHalf, HALF_STATE, HalfState, MovedEntry, MovedRanges, NewDirectory, PLACEMENT,
     PartitionRecord, WHOLE,
@@ -112,4 +113,5 @@ pub use search::{Found, NamedInode, Pace};
 pub use settings::{FORMAT, Settings, origin_of, table_of};
 pub use snapshot::past::{Past, PastFile};
 pub use snapshot::present::{FileTree, Present};
+pub use snapshot::restore::{empty_table, restore_table};
 pub use snapshot::snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};

@@ -100,20 +100,29 @@ fn make_table(
     let id = create(environment, inode::layout(), &options())?;
     let cache = SstableCache::new(environment, CACHE_BYTES);
     let table = Table::open(environment, id, cache, options())?;
-    let now_ns = clock();
-    let mode = inode::file_type::DIRECTORY | 0o755;
-    let Ownership { uid, gid } = owner;
-    let flags = flags.unwrap_or_default();
-    let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, flags, ..Inode::default() };
-    (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
     let mut batch = Batch::new();
-    batch.put(keys::root().as_ref(), &root.encode())?;
-    batch.put(keys::settings().as_ref(), &settings.encode()?)?;
+    put_first_records(&mut batch, settings, owner, clock(), flags.unwrap_or_default())?;
     if is_new {
         batch.put(keys::new().as_ref(), b"")?;
     }
     table.write(&batch, Durability::Durable)?;
     Ok(id)
+}
+
+/// Adds to `batch` the records of an empty table: the root, and settings.
+pub(crate) fn put_first_records(
+    batch: &mut Batch,
+    settings: &Settings,
+    owner: Ownership,
+    now_ns: i64,
+    flags: u32,
+) -> Result<()> {
+    let mode = inode::file_type::DIRECTORY | 0o755;
+    let Ownership { uid, gid } = owner;
+    let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, flags, ..Inode::default() };
+    (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
+    batch.put(keys::root().as_ref(), &root.encode())?;
+    Ok(batch.put(keys::settings().as_ref(), &settings.encode()?)?)
 }
 
 impl Namespace {

@@ -31,6 +31,7 @@ mod ask;
 mod contents;
 mod execute;
 mod locks;
+pub mod program;
 mod query;
 mod reply;
 mod rights;

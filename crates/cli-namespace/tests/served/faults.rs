@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -79,6 +80,33 @@ fn a_mount_without_servers_waits_and_can_be_unmounted() {
     success(&site.unmount("on"));
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert!(!is_mounted(&on));
+}
+
+/// Programs waited for 80 s, whatever signals came.
+#[test]
+fn programs_that_wait_for_servers_can_be_ended() {
+    let mut site = Site::new(2, 1);
+    let on = site.mount("on", &[]);
+    fs::write(on.join("file"), "text").unwrap();
+    site.processes.remove(0).kill();
+    for (program, name, signal) in [
+        ("ls", ".", Signal::SIGINT),
+        ("touch", "new", Signal::SIGTERM),
+        ("mkdir", "made", Signal::SIGHUP),
+        ("stat", "file", Signal::SIGKILL),
+    ] {
+        let mut waiting = Command::new(program);
+        let mut waiting = waiting.arg(on.join(name)).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        assert!(waiting.try_wait().unwrap().is_none(), "{program}");
+        let begun = Instant::now();
+        kill(Pid::from_raw(waiting.id().cast_signed()), signal).unwrap();
+        assert!(!waiting.wait().unwrap().success(), "{program}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{program}: {:?}", begun.elapsed());
+    }
+    site.start();
+    assert_eq!(shell(&on, "cat file; ls"), "textfile\n");
+    success(&site.unmount("on"));
 }
 
 #[test]

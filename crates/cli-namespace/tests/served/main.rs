@@ -8,6 +8,7 @@ mod first;
 mod importing;
 mod options;
 mod quotas;
+mod restoring;
 mod sharing;
 mod site;
 mod snapshots;

@@ -2,10 +2,12 @@
 
 use crate::common::{CANOPY, NOBODY, as_user, failure, has, ns, shell, success};
 use crate::site::{Process, Site, mount_line};
+use nix::unistd::{User, geteuid};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -33,6 +35,37 @@ fn a_namespace_is_mounted_by_its_place_or_by_addresses() {
     }
     let logs = shell(&site.path("cache/canopy/namespaces"), "ls */mount.log | wc -l");
     assert_eq!(logs.trim(), "2");
+}
+
+/// mount(8) starts its helper with an empty environment.
+#[test]
+fn the_helper_of_mount_needs_no_environment() {
+    let mut site = Site::new(2, 1);
+    let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/mount.fuse.canopy");
+    let script = fs::read_to_string(packaged).unwrap().replace("/usr/bin/canopy", CANOPY);
+    let helper = site.path("mount.fuse.canopy");
+    fs::write(&helper, script).unwrap();
+    let home = User::from_uid(geteuid()).unwrap().unwrap().dir;
+    let on = site.adopt("on");
+    fs::create_dir(&on).unwrap();
+    let port = site.processes[0].address.rsplit(':').next().unwrap().to_owned();
+    for source in [site.url().into(), site.namespace.clone().into_os_string()] {
+        let mut command = Command::new("/bin/sh");
+        command.arg(&helper).arg(&source).arg(&on).args(["-o", "rw,nosuid,_netdev"]).env_clear();
+        success(&command.output().unwrap());
+        fs::write(on.join("file"), "text").unwrap();
+        success(&site.unmount("on"));
+    }
+    let kept = home.join(".cache/canopy/namespaces");
+    let logs = fs::read_dir(kept).unwrap().map(|entry| entry.unwrap().path());
+    let name = site.namespace.to_str().unwrap().replace('/', "+");
+    let is_own = |path: &PathBuf| {
+        path.to_str()
+            .is_some_and(|path| path.ends_with(&format!(":{port}")) || path.ends_with(&name))
+    };
+    let own = Vec::from_iter(logs.filter(is_own));
+    own.iter().for_each(|directory| fs::remove_dir_all(directory).unwrap());
+    assert_eq!(own.len(), 2);
 }
 
 #[test]
@@ -180,10 +213,18 @@ fn commands_notice_that_all_processes_were_killed() {
     let on = site.mount("on", &[]);
     fs::write(on.join("file"), "text").unwrap();
     success(&site.unmount("on"));
+    let addresses = site.url();
     site.processes.drain(..).for_each(Process::kill);
+    // At once, a lease may still be valid.
+    let place = &site.namespace;
+    let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());
+    let expected = "no process of this cluster runs: none answers at 127.0.0.1:";
+    assert!(told.contains(expected), "{told}");
+    let told = failure(&ns("mount").arg(&addresses).arg(&on).output().unwrap());
+    assert!(told.contains("starts one on this machine"), "{told}");
+    assert!(!told.contains("certificate"), "{told}");
     // The last renewals are not believed for longer than a lease.
     std::thread::sleep(Duration::from_millis(500));
-    let place = &site.namespace;
     let told = failure(&ns("snapshot").arg("create").arg(place).arg("one").output().unwrap());
     assert!(told.contains("no process runs the servers of "), "{told}");
     let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());

@@ -2,10 +2,12 @@
 
 use crate::common::{shell, success, wait_until};
 use crate::site::Site;
+use rustix::fs::{CWD, FileType as RustixType, Mode, OFlags, fstat, makedev, mknodat, open};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A cluster that is mounted twice. Directories are not cached, so that there is nothing to wait for.
 fn twice() -> (Site, PathBuf, PathBuf) {
@@ -13,6 +15,117 @@ fn twice() -> (Site, PathBuf, PathBuf) {
     let one = site.mount("one", &["-o", "cache=0"]);
     let other = site.mount("other", &["-o", "cache=0"]);
     (site, one, other)
+}
+
+/// The kernel of a mount remembers where directories were.
+#[test]
+fn directories_that_another_mount_has_moved_can_be_moved() {
+    let mut site = Site::new(3, 1);
+    for options in [&["-o", "cache=0"][..], &[]] {
+        let (one, other) = (site.mount("one", options), site.mount("other", options));
+        for parent in ["a", "b", "c"] {
+            fs::create_dir_all(one.join(parent)).unwrap();
+        }
+        fs::create_dir(one.join("a/d")).unwrap();
+        fs::create_dir(one.join("a/d/below")).unwrap();
+        let number = other.join("a/d").metadata().unwrap().ino();
+        // To a third directory, back to where this kernel has it, and under another name.
+        for (here, moved, there) in [
+            ("a/d", "b/d", "c/d"),
+            ("c/d", "b/d", "c/d"),
+            ("c/d", "b/d", "a/e"),
+            ("a/e", "a/f", "a/e"),
+        ] {
+            assert_eq!(other.join(here).metadata().unwrap().ino(), number);
+            fs::rename(one.join(here), one.join(moved)).unwrap();
+            fs::rename(other.join(moved), other.join(there))
+                .unwrap_or_else(|error| panic!("{here} {moved} {there}: {error}"));
+            assert_eq!(one.join(there).metadata().unwrap().ino(), number);
+            assert!(other.join(there).join("below").is_dir());
+            assert!(!other.join(here).exists() || here == there);
+        }
+        fs::remove_dir_all(other.join("a")).unwrap();
+        for on in ["one", "other"] {
+            success(&site.unmount(on));
+        }
+    }
+}
+
+/// The kernel reports neither the opening of pipes and devices nor descriptors of `O_PATH`.
+#[test]
+fn descriptors_of_removed_files_stay_whatever_the_kernel_reports() {
+    let mut site = Site::new(3, 1);
+    let on = site.mount("on", &[]);
+    let path = |name: &str| on.join(name);
+    let mode = Mode::from_raw_mode(0o640);
+    mknodat(CWD, path("pipe"), RustixType::Fifo, mode, 0).unwrap();
+    mknodat(CWD, path("device"), RustixType::CharacterDevice, mode, makedev(1, 3)).unwrap();
+    fs::write(path("file"), "text").unwrap();
+    symlink("file", path("link")).unwrap();
+    let opened = [
+        ("pipe", OFlags::RDWR | OFlags::NONBLOCK),
+        ("device", OFlags::RDONLY),
+        ("file", OFlags::PATH),
+        ("link", OFlags::PATH | OFlags::NOFOLLOW),
+    ];
+    let opened = opened.map(|(name, flags)| (name, open(path(name), flags, mode).unwrap()));
+    for (name, _) in &opened {
+        fs::remove_file(path(name)).unwrap();
+    }
+    // Servers report files without names each second.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(4) {
+        for (name, descriptor) in &opened {
+            let found = fstat(descriptor).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(found.st_nlink, 0, "{name}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(opened);
+    success(&site.unmount("on"));
+}
+
+/// Programs on two mounts append in turn: under a lock, or after what the other wrote was sent.
+#[test]
+fn programs_of_two_mounts_append_in_turn() {
+    let (site, one, other) = twice();
+    for (name, uses_locks) in [("locked", true), ("sent", false)] {
+        let open = |on: &Path| OpenOptions::new().append(true).create(true).open(on.join(name));
+        let mut files = [&one, &other].map(|on| open(on).unwrap());
+        let mut expected = String::new();
+        for turn in 0..20 {
+            // Beyond what records hold, in the end.
+            let line = format!("{turn} {}\n", "x".repeat(turn * 50));
+            let file = &mut files[turn % 2];
+            if uses_locks {
+                file.lock().unwrap();
+            }
+            file.write_all(line.as_bytes()).unwrap();
+            match uses_locks {
+                true => file.unlock().unwrap(),
+                false => file.sync_all().unwrap(),
+            }
+            expected += &line;
+        }
+        drop(files);
+        for on in [&one, &other] {
+            assert!(fs::read_to_string(on.join(name)).unwrap() == expected, "{name}");
+        }
+    }
+    // What somebody else cuts off leaves no hole.
+    let mut log = OpenOptions::new().append(true).open(one.join("sent")).unwrap();
+    log.write_all(b"last\n").unwrap();
+    log.sync_all().unwrap();
+    let cut = OpenOptions::new().write(true).open(other.join("sent")).unwrap();
+    cut.set_len(2).unwrap();
+    log.write_all(b"more\n").unwrap();
+    drop(log);
+    for on in [&one, &other] {
+        assert_eq!(fs::read_to_string(on.join("sent")).unwrap(), "0 more\n");
+    }
+    for on in ["one", "other"] {
+        success(&site.unmount(on));
+    }
 }
 
 #[test]

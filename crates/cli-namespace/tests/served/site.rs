@@ -98,6 +98,17 @@ impl Site {
         self.processes.push(Process { child, address });
     }
 
+    /// Ends all processes in order.
+    pub fn stop(&mut self) {
+        for process in &self.processes {
+            let id = nix::unistd::Pid::from_raw(process.child.id().cast_signed());
+            nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+        }
+        for mut process in self.processes.drain(..) {
+            process.child.wait().unwrap();
+        }
+    }
+
     /// The name of the cluster by the addresses of its processes.
     pub fn url(&self) -> String {
         let addresses = self.processes.iter().map(|process| process.address.as_str());

@@ -83,7 +83,7 @@ fn a_snapshot_shows_the_tree_as_it_was() {
     }
     wait_until("it is gone", || fs::read_dir(one.join("[@first]/d")).is_err());
     let restore = snapshot(&place, &["restore", "first"]);
-    assert!(String::from_utf8_lossy(&restore.stderr).contains("cannot be restored"));
+    assert!(String::from_utf8_lossy(&restore.stderr).contains("stop them"));
     success(&site.unmount("one"));
 }
 

@@ -101,6 +101,15 @@ pub struct Check {
     /// Mend what can be mended
     #[arg(long)]
     pub repair: bool,
+    /// Read all contents, too, and compare them with their checksums
+    ///
+    /// With --repair, chunks that are damaged are lost: reading them fails until they are written
+    /// again.
+    #[arg(long)]
+    pub data: bool,
+    /// Check this snapshot instead
+    #[arg(long, value_name = "NAME", conflicts_with = "repair")]
+    pub snapshot: Option<String>,
     /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,

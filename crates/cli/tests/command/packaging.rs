@@ -158,7 +158,11 @@ fn files_of_packages_exist() {
             Command::new("cp").arg("-r").arg(root().join(part)).arg(dir.path()).status().unwrap();
         assert!(copied.success(), "{part}");
     }
-    fs::create_dir_all(dir.path().join("crates/cli")).unwrap();
+    for part in ["cli", "c/include"] {
+        fs::create_dir_all(dir.path().join("crates").join(part)).unwrap();
+    }
+    let header = "crates/c/include/canopy.h";
+    fs::copy(root().join(header), dir.path().join(header)).unwrap();
     fs::copy(root().join("crates/cli/Cargo.toml"), dir.path().join("crates/cli/Cargo.toml"))
         .unwrap();
     let made = Command::new(dir.path().join("packaging/build"))
@@ -166,6 +170,7 @@ fn files_of_packages_exist() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    programs_in_c_find_the_library(&dir.path().join("packaging/generated"));
     let manifest = fs::read_to_string(root().join("crates/cli/Cargo.toml")).unwrap();
     let manifest = DeTable::parse(&manifest).unwrap();
     let package = manifest.get_ref().get("package").unwrap().get_ref().as_table().unwrap();
@@ -186,6 +191,36 @@ fn files_of_packages_exist() {
             }
         }
     }
+}
+
+/// Links a program by what pkg-config prints, and runs it.
+fn programs_in_c_find_the_library(usr: &Path) {
+    if !has("cc") || !has("pkg-config") {
+        return;
+    }
+    let source = "#include <canopy.h>\n#include <stdio.h>\n\
+        int main(void) { canopy *c; int e = canopy_connect(\"canopy://\", NULL, NULL, &c);\n\
+        printf(\"%d %s\\n\", e < 0, canopy_strerror(e)); return 0; }";
+    let (file, program) = (usr.join("program.c"), usr.join("program"));
+    fs::write(&file, source).unwrap();
+    let pkg_config = || {
+        let mut command = Command::new("pkg-config");
+        command.env("PKG_CONFIG_PATH", usr.join("lib/pkgconfig"));
+        command
+    };
+    let flags = pkg_config().args(["--cflags", "--libs", "canopy"]).output().unwrap();
+    assert!(flags.status.success(), "{}", String::from_utf8_lossy(&flags.stderr));
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let mut cc = Command::new("cc");
+    cc.arg(&file).arg("-o").arg(&program).args(flags.split_whitespace());
+    let built = cc.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ran = Command::new(&program).env("LD_LIBRARY_PATH", usr.join("lib")).output().unwrap();
+    let shown = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && shown.starts_with("1 "), "{shown} {ran:?}");
+    let version = pkg_config().args(["--modversion", "canopy"]).output().unwrap();
+    let version = String::from_utf8(version.stdout).unwrap();
+    assert_eq!(text(&["--version"]), format!("canopy {version}"));
 }
 
 #[test]

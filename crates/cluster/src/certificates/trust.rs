@@ -145,16 +145,26 @@ impl Trust {
         self.trust(credentials.authorities())
     }
 
-    /// Reads from storage which certificates were revoked, and which keys are trusted. Servers do this
-    /// every few seconds; after an error, what was known before counts.
+    /// Reads from storage which certificates were revoked, and which keys are trusted. After an error,
+    /// what was known before counts.
     ///
     /// # Errors
     ///
     /// Fails as storage does.
     pub fn refresh(&self, storage: &dyn Storage) -> Result<(), CertificateError> {
+        self.refresh_revoked(storage)?;
+        self.trust(trusted(storage)?)
+    }
+
+    /// Reads from storage which certificates were revoked. Costs one listing.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
+    pub fn refresh_revoked(&self, storage: &dyn Storage) -> Result<(), CertificateError> {
         let revoked = records::revoked(storage)?;
         *self.revoked.write() = revoked;
-        self.trust(trusted(storage)?)
+        Ok(())
     }
 
     /// Returns the contents of the certificate of a peer, with which a handshake has succeeded.

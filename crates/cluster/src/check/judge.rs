@@ -61,7 +61,10 @@ struct File<'a> {
     chunks: BTreeMap<ServerId, (u64, u64)>,
     objects: BTreeMap<(u64, ObjectId), (ServerId, u32)>,
     stored: BTreeMap<(u64, ObjectId), (u64, bool)>,
+    unsound: BTreeMap<(u64, ObjectId), (bool, &'a str)>,
     is_making: bool,
+    /// Servers that remove its chunks.
+    doomed: BTreeSet<ServerId>,
     /// Names and directories in it, by servers that hold them.
     entries: BTreeMap<ServerId, (u64, u32)>,
     copies: BTreeMap<ServerId, Vec<u64>>,
@@ -79,6 +82,9 @@ impl<'a> File<'a> {
                 Item::Directory(directory) => file.directories.push((*server, directory)),
                 Item::Stored { chunk, object, bytes, has_ended } => {
                     file.stored.insert((*chunk, *object), (*bytes, *has_ended));
+                }
+                Item::Unsound { chunk, object, is_damaged, why } => {
+                    file.unsound.insert((*chunk, *object), (*is_damaged, why));
                 }
             }
         }
@@ -113,10 +119,11 @@ impl<'a> File<'a> {
                 let of = self.chunks.entry(server).or_default();
                 *of = (of.0 + blocks, of.1.max(*end));
             }
-            Fact::Object { chunk, object, bytes } => {
+            Fact::Object { chunk, object, bytes, .. } => {
                 self.objects.insert((*chunk, *object), (server, *bytes));
             }
             Fact::Making => self.is_making = true,
+            Fact::Doomed => drop(self.doomed.insert(server)),
             Fact::Entries { names, directories } => {
                 let of = self.entries.entry(server).or_default();
                 *of = (of.0 + names, of.1 + directories);
@@ -189,8 +196,8 @@ impl<'a> File<'a> {
             return self.fault(format!("it has several inodes, on servers {servers}"), None);
         }
         self.drop_names("leads to a file that has no inode");
-        let has_parts = [!self.xattrs.is_empty(), !self.contents.is_empty()];
-        if has_parts.contains(&true) || !self.chunks.is_empty() {
+        let has_chunks = self.chunks.keys().any(|server| !self.doomed.contains(server));
+        if has_chunks || !self.xattrs.is_empty() || !self.contents.is_empty() {
             self.fault("there are records of a file that has no inode", None);
         }
         self.judge_found(&BTreeMap::new());
@@ -410,13 +417,22 @@ impl<'a> File<'a> {
     fn judge_objects(&mut self) {
         for ((chunk, object), (server, bytes)) in self.objects.clone() {
             let stored = self.stored.get(&(chunk, object)).map(|(bytes, _)| *bytes);
+            let mend = Mend::LostChunk(ChunkId::new(self.id, chunk), object);
+            let repair = Some(Repair::At(server, mend));
             if stored == Some(bytes.into()) {
+                match self.unsound.get(&(chunk, object)) {
+                    None => {}
+                    Some((true, _)) => {
+                        self.fault(format!("the object of chunk {chunk} is damaged"), repair);
+                    }
+                    // It may be sound, and storage cannot read it now.
+                    Some((false, why)) => self.fault(*why, None),
+                }
                 continue;
             }
             let found = stored.map_or("missing".into(), |found| format!("{found} bytes long"));
             let what = format!("the object of chunk {chunk}, of {bytes} bytes, is {found}");
-            let mend = Mend::LostChunk(ChunkId::new(self.id, chunk), object);
-            self.fault(what, Some(Repair::At(server, mend)));
+            self.fault(what, repair);
         }
         let has_inode =
             !self.whole.is_empty() || !self.linked.is_empty() || !self.orphans.is_empty();
@@ -430,6 +446,25 @@ impl<'a> File<'a> {
                 let repair = Repair::Remove(ChunkId::new(self.id, chunk), object);
                 self.fault(what, Some(repair));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_of_a_file_that_was_removed_go_later() {
+        let at = ServerId(1);
+        let chunks = |server| (server, Item::Fact(Fact::Chunks { blocks: 8, end: 4096 }));
+        let doomed = (at, Item::Fact(Fact::Doomed));
+        let faults = |items: &[(ServerId, Item)]| judge(FileId(70), Some(at), items);
+        assert!(faults(&[chunks(at), doomed.clone()]).is_empty());
+        let what = "there are records of a file that has no inode";
+        for items in [&[chunks(at)][..], &[chunks(ServerId(2)), doomed]] {
+            let found = faults(items);
+            assert_eq!(found.iter().map(|fault| &*fault.what).collect::<Vec<_>>(), [what]);
         }
     }
 }

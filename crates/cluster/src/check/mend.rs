@@ -1,7 +1,8 @@
 //! Mending what a check finds. It goes in rounds: each checks, and mends what can be mended, until
 //! nothing more can. No contents are removed: what no name leads to gets one in `lost+found`.
 
-use super::{Fault, Repair, check};
+use super::contents::{Chunks, Reads};
+use super::{Fault, Progress, Repair, run};
 use crate::client::Client;
 use crate::contents::objects;
 use crate::error::{Error, Result};
@@ -35,16 +36,43 @@ pub struct Repaired {
 ///
 /// # Errors
 ///
-/// Fails as [`check`] does.
+/// Fails as [`check`](super::check) does.
 pub fn repair(
     peers: &Arc<dyn Peers>,
     client: &Client,
     storage: &dyn Storage,
-    progress: &dyn Fn(u64),
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Repaired> {
+    repair_reading(peers, client, storage, Reads::Some(Chunks::new()), progress)
+}
+
+/// Like [`repair`], and reads all objects of contents. Chunks whose objects are damaged are lost: reading
+/// them fails until they are written again.
+///
+/// # Errors
+///
+/// Fails as `repair` does.
+pub fn repair_contents(
+    peers: &Arc<dyn Peers>,
+    client: &Client,
+    storage: &dyn Storage,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Repaired> {
+    repair_reading(peers, client, storage, Reads::All, progress)
+}
+
+fn repair_reading(
+    peers: &Arc<dyn Peers>,
+    client: &Client,
+    storage: &dyn Storage,
+    mut reads: Reads,
+    progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Repaired> {
     let mut repaired = Repaired::default();
     for _ in 0..ROUNDS_MAX {
-        let faults = check(&**peers, storage, progress)?;
+        let (faults, unsound) = run(&**peers, storage, &reads, progress)?;
+        // Further rounds read these alone.
+        reads = Reads::Some(unsound);
         let (mut left, before) = (Vec::new(), repaired.done.len());
         for fault in faults {
             match mend(&**peers, client, storage, &fault) {

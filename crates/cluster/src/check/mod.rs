@@ -14,14 +14,19 @@
 //! | --- | --- |
 //! | rules that facts of a file obey | `judge` |
 //! | answers of a server | `source` |
+//! | reading contents | `contents` |
 //! | repairs | `mend` |
+//! | snapshots | `past` |
 
 mod buckets;
+mod contents;
 mod judge;
 mod mend;
+mod past;
 mod source;
 
-pub use mend::{Repaired, repair};
+pub use mend::{Repaired, repair, repair_contents};
+pub use past::check_snapshot;
 pub(crate) use source::Checking;
 pub use source::DirectoryFact;
 
@@ -34,6 +39,7 @@ use canopy_namespace::quota::Account;
 use canopy_namespace::{ChunkId, Fact, FileId, Mend, NameKind, ObjectId, ROOT};
 use canopy_partition::ServerId;
 use canopy_store::storage::Storage;
+use contents::{Chunks, Reads};
 use judge::{Home, judge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -97,13 +103,34 @@ pub(crate) enum Item {
         bytes: u64,
         has_ended: bool,
     },
+    /// An object that a record names, and that could not be read, or is not what the record says.
+    Unsound {
+        chunk: u64,
+        object: ObjectId,
+        is_damaged: bool,
+        why: String,
+    },
 }
 
 /// Items of a file, with the servers that they are from.
 pub(crate) type Items = Vec<(ServerId, Item)>;
 
-/// Checks all records of all servers, and objects of contents in a storage, and returns the faults.
-/// Calls `progress` with the number of records that were read. Others may change things meanwhile.
+/// The part of a check that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many records were read.
+    Records(u64),
+    /// So many bytes of contents were read, of all.
+    Contents {
+        /// Bytes that were read.
+        bytes: u64,
+        /// Bytes of all contents that are objects.
+        all: u64,
+    },
+}
+
+/// Checks all records of all servers, and that chunks have their objects in a storage, and returns the
+/// faults. Others may change things meanwhile.
 ///
 /// # Errors
 ///
@@ -111,24 +138,55 @@ pub(crate) type Items = Vec<(ServerId, Item)>;
 pub fn check(
     peers: &dyn Peers,
     storage: &dyn Storage,
-    progress: &dyn Fn(u64),
+    progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Vec<Fault>> {
-    let (homes, faults) = (HashMap::new(), Vec::new());
-    let mut check = Check { peers, storage, keeps_objects: false, homes, faults };
+    let none = Reads::Some(Chunks::new());
+    run(peers, storage, &none, progress).map(|(faults, _)| faults)
+}
+
+/// Like [`check`], and reads all objects of contents.
+///
+/// # Errors
+///
+/// Fails as `check` does.
+pub fn check_contents(
+    peers: &dyn Peers,
+    storage: &dyn Storage,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Fault>> {
+    run(peers, storage, &Reads::All, progress).map(|(faults, _)| faults)
+}
+
+/// Checks, and reads some objects. Returns the faults, and the objects that are not what they must be.
+fn run(
+    peers: &dyn Peers,
+    storage: &dyn Storage,
+    reads: &Reads,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(Vec<Fault>, Chunks)> {
+    let (homes, faults, unsound) = (HashMap::new(), Vec::new(), Chunks::new());
+    let (keeps_objects, content_bytes) = (false, 0);
+    let mut check =
+        Check { peers, storage, reads, keeps_objects, content_bytes, homes, unsound, faults };
     check.keeps_objects = check.has_snapshots()?;
     let mut buckets = Buckets::default();
     let parents = check.collect(&mut buckets, progress)?;
-    let mut suspects = check.suspects(&mut buckets)?;
+    let mut suspects = check.suspects(&mut buckets, progress)?;
     check.judge_paths(&parents, &mut suspects)?;
     check.judge_unfinished()?;
     check.look_again(suspects)?;
     check.faults.sort_by(|one, other| (one.id, &one.what).cmp(&(other.id, &other.what)));
-    Ok(check.faults)
+    Ok((check.faults, check.unsound))
 }
 
 struct Check<'a> {
     peers: &'a dyn Peers,
     storage: &'a dyn Storage,
+    reads: &'a Reads,
+    /// Bytes of all objects that records name.
+    content_bytes: u64,
+    /// Objects that were not what their records said.
+    unsound: Chunks,
     /// Whether snapshots may need objects that no record names now.
     keeps_objects: bool,
     /// Homes by blocks of ids.
@@ -159,7 +217,7 @@ impl Check<'_> {
     fn collect(
         &mut self,
         buckets: &mut Buckets,
-        progress: &dyn Fn(u64),
+        progress: &dyn Fn(Progress),
     ) -> Result<HashMap<FileId, FileId>> {
         let mut tokens = Vec::new();
         for server in self.servers() {
@@ -186,10 +244,13 @@ impl Check<'_> {
                     *of = [of[0].wrapping_add(bytes), of[1].wrapping_add(inodes)];
                 }
                 records += page.records;
-                progress(records);
+                progress(Progress::Records(records));
                 for (id, fact) in page.facts {
                     if let Fact::Name { directory, kind: NameKind::Directory, .. } = &fact {
                         parents.insert(id, *directory);
+                    }
+                    if let Fact::Object { bytes, .. } = &fact {
+                        self.content_bytes += u64::from(*bytes);
                     }
                     buckets.add(id, server, &Item::Fact(fact))?;
                 }
@@ -259,14 +320,20 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Returns the files whose items do not fit together.
-    fn suspects(&mut self, buckets: &mut Buckets) -> Result<Suspects> {
+    /// Returns the files whose items do not fit together, or whose contents do not.
+    fn suspects(
+        &mut self,
+        buckets: &mut Buckets,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Suspects> {
         let mut suspects = Suspects::new();
-        buckets.each(&mut |id, items| {
-            if suspects.len() < SUSPECTS_MAX && !judge(id, self.home(id)?, items).is_empty() {
-                suspects.insert(id, names_of(items));
-            }
-            Ok(())
+        self.read_contents(&mut suspects, progress, |check, reader, suspects| {
+            buckets.each(&mut |id, items| {
+                if suspects.len() < SUSPECTS_MAX && !judge(id, check.home(id)?, items).is_empty() {
+                    suspects.insert(id, names_of(items));
+                }
+                reader.read(id, items)
+            })
         })?;
         Ok(suspects)
     }
@@ -419,6 +486,7 @@ impl Check<'_> {
                 let before = known.remove(&id);
                 let old = before.as_ref().map_or(&[][..], |(_, items)| items).to_vec();
                 self.add_objects(id, &old, &mut items)?;
+                self.read_again(id, &mut items);
                 let mut faults = judge(id, self.home(id)?, &items);
                 if let Some((before, _)) = before {
                     faults.retain(|fault| before.iter().any(|one| one.what == fault.what));

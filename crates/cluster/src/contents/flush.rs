@@ -13,7 +13,7 @@ use super::pending::{Dirty, Pending, Writers};
 use bytes::Bytes;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    CHUNKS_MAX, Change, ChunkChange, Operation, Piece, PutChunks, WriteSmall,
+    CHUNKS_MAX, Change, ChunkChange, Operation, Piece, PutChunks, WriteSmall, program,
 };
 use canopy_namespace::{ChunkId, Error, Inode, Reply, Result, Stored};
 use parking_lot::Mutex;
@@ -64,6 +64,8 @@ impl Files {
 
     /// Does the same for a caller that has `flushing`.
     pub(super) fn flush_held(&self, file: &OpenFile) -> Result<()> {
+        // What is sent in part cannot be taken back.
+        let _work = program::work_for_nobody();
         let work = {
             let mut state = file.state.lock();
             if state.pending.is_empty() {

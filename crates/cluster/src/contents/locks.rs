@@ -50,6 +50,12 @@ impl FileLocks for ClusterNamespace {
         sent
     }
 
+    fn may_be_closed(&self, id: FileId, owners: &[LockOwner]) {
+        if let Ok(locks) = self.locks_of_servers() {
+            locks.may_be_closed(id, owners);
+        }
+    }
+
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool {
         self.locks_of_servers().is_ok_and(|locks| locks.may_have_locks(id, owner))
     }

@@ -44,6 +44,7 @@ mod reading;
 mod users;
 
 use crate::held::IsOpen;
+use crate::message::SessionId;
 use cache::Cache;
 use canopy_model::{Credentials, Retry, Wanted};
 use canopy_namespace::operation::{
@@ -59,6 +60,7 @@ pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
 pub use none::NoStorage;
+pub(crate) use objects::reopen_sessions;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
 use past::PastFiles;
@@ -112,6 +114,11 @@ pub trait Operations: Send + Sync {
             }
             _ => Err(unfit()),
         }
+    }
+
+    /// Returns the session at servers; `SERVER` if there is none.
+    fn session(&self) -> SessionId {
+        SessionId::SERVER
     }
 
     /// Returns who keeps locks of programs, if it is not the kernel.
@@ -334,7 +341,7 @@ impl Files {
         if let Some(session) = &*session {
             return Ok(session.clone());
         }
-        let begun = Arc::new(Session::begin(&self.objects)?);
+        let begun = Arc::new(Session::begin(&self.objects, self.operations.session())?);
         *session = Some(begun.clone());
         Ok(begun)
     }
@@ -698,6 +705,22 @@ impl FileContents for ClusterNamespace {
     ) -> Result<usize> {
         self.files.operations.check_locks(id)?;
         self.files.write_bytes(id, offset, bytes, privileges)
+    }
+
+    /// Asks the server for the size unless something written waits to be sent.
+    fn append_offset(&self, id: FileId) -> Result<Option<u64>> {
+        let file = self.files.opened(id)?;
+        if file.is_clean() {
+            file.doubt();
+            let last = file.state.lock().size() / self.files.chunk_bytes;
+            match self.files.load(&file, last) {
+                // The user may write the file and not read it.
+                Err(error) if error.errno() == Errno::ACCESS => return Ok(None),
+                loaded => loaded?,
+            }
+        }
+        let size = file.state.lock().size();
+        Ok(Some(size))
     }
 
     fn allocate_at(

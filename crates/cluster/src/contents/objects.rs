@@ -6,11 +6,14 @@
 //! contents/chunk/<session>/<number>-<file>-<chunk>    the bytes of a chunk
 //! ```
 //!
-//! A session is a random number whose object its client has created: nobody else has it. The client
-//! counts its objects. So no name is used twice, and no two clients write one object. A name also
+//! A session is a random number whose object its client has created: nobody else has it. Its upper bits
+//! are those of the client's session at servers, which accept new objects of no other sessions from that
+//! client. The client counts its objects. So no name is used twice, and no two clients write one object. A name also
 //! says which chunk of which file the object is for. A record of another chunk cannot name it, so
 //! nobody can have an object removed that belongs to a file of others.
 
+use crate::handles::session_of_owner;
+use crate::message::SessionId;
 use bytes::Bytes;
 use canopy_namespace::{ChunkId, Error, FileId, Gate, ObjectId, Result, Stored};
 use canopy_store::storage::{Created, Storage};
@@ -48,6 +51,19 @@ pub(super) fn sessions(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(numbers.flatten().collect())
 }
 
+/// Has the objects of all sessions looked at later, as if no client had ended its session.
+pub(crate) fn reopen_sessions(storage: &dyn Storage) -> Result<()> {
+    let mut last = None;
+    for listed in storage.list(CHUNKS, "")? {
+        let Some((_, ObjectId { epoch: session, .. })) = parse(&listed.name) else { continue };
+        // All objects of a session follow each other.
+        if last.replace(session) != Some(session) {
+            storage.create(&session_name(session), Bytes::new())?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the sessions that have ended, whose objects may be collected.
 pub(crate) fn ended(storage: &dyn Storage) -> Result<Vec<u64>> {
     let listed = storage.list(ENDED, "")?;
@@ -80,6 +96,27 @@ pub(crate) fn parse(name: &str) -> Option<(ChunkId, ObjectId)> {
     (numbers.next().is_none() && self::name(chunk, object) == name).then_some((chunk, object))
 }
 
+/// Reads the object of a chunk, and proves that it has the length and the checksum of its record.
+pub(crate) fn read(
+    storage: &dyn Storage,
+    chunk: ChunkId,
+    object: ObjectId,
+    (length, checksum): (u32, u64),
+) -> Result<Bytes> {
+    let name = name(chunk, object);
+    let ChunkId { file, number } = chunk;
+    let corrupt =
+        |what: &str| Error::Corrupt(format!("file {file}, chunk {number}: {name}: {what}"));
+    let bytes = match storage.read(&name) {
+        Err(error) if error.is_not_found() => return Err(corrupt("the object is missing")),
+        read => read?,
+    };
+    match bytes.len() == length as usize && hash_of(&bytes) == checksum {
+        true => Ok(bytes),
+        false => Err(corrupt("the object is damaged")),
+    }
+}
+
 /// The storage of chunks.
 pub(super) struct Objects {
     pub(super) environment: Environment,
@@ -103,17 +140,7 @@ impl Objects {
             return Err(what("lost, as a repair has found"));
         }
         let _one = self.transfers.enter();
-        let name = name(chunk, stored.object);
-        let bytes = match self.storage().read(&name) {
-            Err(error) if error.is_not_found() => {
-                return Err(what(&format!("{name}: the object is missing")));
-            }
-            read => read?,
-        };
-        match bytes.len() == stored.object_bytes as usize && hash_of(&bytes) == stored.checksum {
-            true => Ok(bytes),
-            false => Err(what(&format!("{name}: the object is damaged"))),
-        }
+        read(self.storage(), chunk, stored.object, (stored.object_bytes, stored.checksum))
     }
 
     /// Removes an object that no record names, nor ever will.
@@ -132,10 +159,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Begins a session that nobody had before.
-    pub(super) fn begin(objects: &Arc<Objects>) -> Result<Self> {
+    /// Begins a session that nobody had before, of a client with a session at servers.
+    pub(super) fn begin(objects: &Arc<Objects>, of: SessionId) -> Result<Self> {
         loop {
-            let id = objects.environment.random.next_u64();
+            let id = session_of_owner(of, objects.environment.random.next_u64());
             // A record of no object has 0.
             if id == 0 {
                 continue;

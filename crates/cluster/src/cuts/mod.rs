@@ -36,7 +36,9 @@
 //!    a giver begins no hand-over while it is paused. (It would not do to look at each server when it
 //!    freezes: a receiver may freeze, and then get what its giver has given before that one freezes.)
 //!
-//! 5. *No server is missing.* The list of tables is read before the first round, and again at rest. A
+//! 6. *Shares of limits fit together.* The authority changes them for changes of clients, when limits are
+//!    set, and in reviews; all three count as changes that run. So no message of it is under way.
+//! 7. *No server is missing.* The list of tables is read before the first round, and again at rest. A
 //!    server that was added after that has nothing at that moment: whatever it gets comes from a change
 //!    or a hand-over of another one, and these are paused.
 //!
@@ -163,6 +165,13 @@ impl Cuts {
                 self.expire(&mut state, now());
             }
         }
+    }
+
+    /// Begins a change that nobody waits for, unless changes are paused.
+    pub(crate) fn try_begin_change(&self) -> Option<RunningChange<'_>> {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let running = RunningChange(self);
+        (!self.is_paused()).then_some(running)
     }
 
     /// Returns whether no change of a client and no hand-over is to begin.

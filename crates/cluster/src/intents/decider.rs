@@ -167,10 +167,12 @@ impl Rename {
             Seen::Replaces(inode, back) => {
                 let arrives = back.as_ref().map(|back| &back.entry.inode);
                 let arrives = arrives.filter(|back| !trial.is_own && !back.is_pointer());
-                if let Some(file) = arrives
-                    && !trial.server.clear_copies(file.id)?
-                {
-                    return Err(Stop::Restart);
+                if let Some(file) = arrives {
+                    // First: entries of a hand-over that come late must not bring it from now on.
+                    trial.lock(&[LockKey::File(file.id)])?;
+                    if !trial.server.clear_copies(file.id)? {
+                        return Err(Stop::Restart);
+                    }
                 }
                 (Some(inode), back)
             }

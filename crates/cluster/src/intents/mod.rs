@@ -35,7 +35,7 @@ mod taken;
 mod trial;
 
 pub use part::{Arriving, Holds, Moving, Part, Seen};
-pub(crate) use taken::SentRecords;
+pub(crate) use taken::{Sending, SentRecords};
 pub(crate) use trial::Backoff;
 
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 //! asks another server.
 
 use crate::error::{Error, Result};
-use crate::intents::{LockKey, Part, PreparedPart, Seen, Stage, prepared};
+use crate::intents::{LockKey, Part, PreparedPart, Seen, Sending, Stage, prepared};
 use crate::message::{IntentReply, IntentStep};
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
@@ -29,9 +29,16 @@ impl Server {
         step: &IntentStep<'_>,
     ) -> Result<IntentReply> {
         match step {
-            IntentStep::Prepare { age, who, part, executed } => {
+            IntentStep::Prepare { age, who, part, executed, has } => {
+                if has.0 == self.epoch() {
+                    self.sent_records.note(intent.decider, has.1);
+                }
                 let caller = who.as_deref().map_or(Caller::Trusted, Caller::User);
                 self.prepare(intent, (*age, executed), caller, part)
+            }
+            IntentStep::Executed(records) => {
+                self.take_ahead(records)?;
+                Ok(IntentReply::Ended(true))
             }
             IntentStep::Ask { participant, preparation } => {
                 Ok(IntentReply::Verdict(self.verdict(intent, *participant, *preparation)))
@@ -155,7 +162,13 @@ impl Server {
             return Ok(IntentReply::Seen(checked.seen));
         }
         let own = match checked.gives {
-            Some(_) => self.executed_for(intent.decider, intent, None)?,
+            Some(_) => match self.executed_to_send(intent.decider, intent)? {
+                Sending::With(records) => records,
+                Sending::Ahead(page) => {
+                    let now = (self.epoch(), page.count);
+                    return Ok(IntentReply::Executed(page.records, now));
+                }
+            },
             None => Vec::new(),
         };
         let preparation = {

@@ -202,16 +202,17 @@ impl<'a> Trial<'a> {
         }
         let intent = self.intent(self.count);
         let executed = match part.brings() {
-            Some(_) => self.server.executed_for(server, intent, self.reply.as_ref())?,
+            Some(_) => self.server.executed_for(self.peers, server, intent, self.reply.as_ref())?,
             None => Vec::new(),
         };
-        let mut waits = Backoff::new();
+        let (mut waits, mut has) = (Backoff::new(), (0, 0));
         loop {
             let step = IntentStep::Prepare {
                 age: self.age,
                 who: self.caller.user().map(Cow::Borrowed),
                 part: Cow::Borrowed(part),
                 executed: executed.clone(),
+                has,
             };
             let reply = self.server.send(self.peers, server, intent, step);
             if matches!(reply, Err(Error::Unreachable { .. } | Error::NotRunning(_))) {
@@ -225,6 +226,11 @@ impl<'a> Trial<'a> {
                 }
                 IntentReply::Seen(seen) => return Ok(seen),
                 IntentReply::GiveUp => return Err(Stop::Restart),
+                IntentReply::Executed(records, now) => {
+                    self.server.take_ahead(&records)?;
+                    has = now;
+                    continue;
+                }
                 IntentReply::Wait => {}
                 _ => return Err(Error::Unfit.into()),
             }

@@ -343,6 +343,7 @@ impl Client {
                     Ok(LockOutcome::Waits)
                 }
                 LockReply::Refused(_) => Ok(LockOutcome::Refused),
+                LockReply::MayGo => Ok(LockOutcome::MayGo),
                 LockReply::Deadlock => Err(canopy_namespace::Error::from(Errno::DEADLK).into()),
                 LockReply::Full => Err(canopy_namespace::Error::from(Errno::NOLCK).into()),
                 _ => Err(Error::Unfit),
@@ -507,6 +508,16 @@ impl FileLocks for Client {
         range: LockRange,
     ) -> canopy_namespace::Result<()> {
         Ok(self.free_lock(id, owner, range)?)
+    }
+
+    fn may_be_closed(&self, id: FileId, owners: &[LockOwner]) {
+        let Some(file) = self.locks.find(id) else { return };
+        {
+            let _asking = file.asking.lock();
+            // Without it, others are refused at once.
+            let _ = self.ask_locks(id, &file, &LockAsk::MayBeClosed(owners.to_vec()));
+        }
+        self.locks.tidy(id, file);
     }
 
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool {

@@ -83,6 +83,8 @@ pub enum LockAsk {
     Cancel(FileLock),
     /// Removes the locks of an owner from a range.
     Unlock(LockOwner, LockRange),
+    /// Notes that the open files of owners may have just been closed.
+    MayBeClosed(Vec<LockOwner>),
     /// Has the session have these locks, and no others: the server may have forgotten them, or have
     /// more.
     Restore(Vec<FileLock>),
@@ -95,6 +97,8 @@ pub enum LockReply {
     Done,
     /// This lock is in the way.
     Refused(FileLock),
+    /// A lock is in the way whose open file may have just been closed.
+    MayGo,
     /// Another lock is in the way, or has its turn before.
     Waits,
     /// The owner would wait for itself.
@@ -196,6 +200,10 @@ impl Server {
                     LockReply::Done
                 }
                 LockAsk::Unlock(owner, range) => locks.unlock(id, session, *owner, *range),
+                LockAsk::MayBeClosed(owners) => {
+                    locks.note_closing(id, session, owners, now);
+                    LockReply::Done
+                }
                 LockAsk::Restore(all) => match is_grace || locks.has_all(id, session, all) {
                     true if locks.replace(id, session, all) => LockReply::Done,
                     _ => {
@@ -216,7 +224,10 @@ impl Server {
         let locks = match ask {
             LockAsk::Set(lock, _) => std::slice::from_ref(lock),
             LockAsk::Restore(locks) => locks,
-            LockAsk::Test(_) | LockAsk::Cancel(_) | LockAsk::Unlock(..) => &[],
+            LockAsk::Test(_)
+            | LockAsk::Cancel(_)
+            | LockAsk::Unlock(..)
+            | LockAsk::MayBeClosed(_) => &[],
         };
         // A machine has checked its users when they opened the file.
         if caller.user().is_none_or(|who| who.uid == MACHINE) {
@@ -258,7 +269,7 @@ fn claimed(caller: Caller<'_>, ask: &LockAsk) -> LockAsk {
     match &mut ask {
         LockAsk::Test(lock) | LockAsk::Set(lock, _) | LockAsk::Cancel(lock) => lock.uid = who.uid,
         LockAsk::Restore(locks) => locks.iter_mut().for_each(|lock| lock.uid = who.uid),
-        LockAsk::Unlock(..) => {}
+        LockAsk::Unlock(..) | LockAsk::MayBeClosed(_) => {}
     }
     ask
 }

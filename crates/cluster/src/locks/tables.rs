@@ -24,6 +24,9 @@ const TURN: Duration = Duration::from_secs(1);
 /// Time without a request after which a place in a queue is lost.
 const WAITER_LIFE: Duration = Duration::from_secs(5);
 
+/// Time for which a lock may go after a descriptor of its open file was closed.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// Owners that are looked at for a deadlock.
 const OWNERS_MAX: usize = 1000;
 
@@ -55,6 +58,8 @@ struct Locked {
     /// Number of locks.
     count: usize,
     waiters: VecDeque<Waiter>,
+    /// Owners whose open files may have just been closed, and until when that is so.
+    closing: BTreeMap<Holder, Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -143,9 +148,10 @@ impl Locks {
             return reply;
         }
         match refused {
-            Some((_, lock)) if !waits => {
+            Some((holder, lock)) if !waits => {
+                let may_go = file.closing.get(&holder).is_some_and(|until| now < *until);
                 self.tidy(id);
-                LockReply::Refused(lock)
+                if may_go { LockReply::MayGo } else { LockReply::Refused(lock) }
             }
             _ => self.wait(id, session, wanted, now),
         }
@@ -186,6 +192,20 @@ impl Locks {
     pub(crate) fn cancel(&mut self, id: FileId, session: SessionId, wanted: &FileLock) {
         self.remove_waiters(id, |waiter| waiter.is(session, wanted));
         self.tidy(id);
+    }
+
+    /// Notes that the open files of owners may have just been closed.
+    pub(crate) fn note_closing(
+        &mut self,
+        id: FileId,
+        session: SessionId,
+        owners: &[LockOwner],
+        now: Duration,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let holders = owners.iter().map(|owner| Holder { session, owner: *owner });
+        let with_locks = holders.filter(|holder| file.table.has(*holder));
+        file.closing.extend(with_locks.map(|holder| (holder, now + CLOSING)));
     }
 
     /// Removes an owner's locks from a range.
@@ -335,6 +355,8 @@ impl Locks {
         let table = &mut file.table;
         let (before, old) = (table.count(holder), table.uid(holder));
         change(table);
+        // An owner that changes its locks is there.
+        file.closing.remove(&holder);
         let (after, new) = (table.count(holder), table.uid(holder));
         file.count = (file.count + after).saturating_sub(before);
         if let Some(uid) = old {
@@ -506,6 +528,33 @@ mod tests {
             let lock = whole(number, LockMode::Exclusive);
             assert_eq!(set(&mut locks, id, &lock, 0), LockReply::Waits);
         }
+    }
+
+    #[test]
+    fn a_lock_may_go_for_a_moment_after_a_close() {
+        let mut locks = Locks::default();
+        let attempt = |locks: &mut Locks, ms| {
+            let wanted = exclusive(2);
+            locks.set(FILE, session(&wanted), &wanted, false, Duration::from_millis(ms))
+        };
+        let held = exclusive(1);
+        let note_closing = |locks: &mut Locks, ms| {
+            locks.note_closing(FILE, session(&held), &[held.owner], Duration::from_millis(ms));
+        };
+        note_closing(&mut locks, 0);
+        assert_eq!(set(&mut locks, FILE, &held, 0), LockReply::Done);
+        assert_eq!(attempt(&mut locks, 0), LockReply::Refused(held));
+        note_closing(&mut locks, 10);
+        assert_eq!(attempt(&mut locks, 1009), LockReply::MayGo);
+        assert_eq!(attempt(&mut locks, 1010), LockReply::Refused(held));
+        // An owner that sets a lock has not closed its file.
+        note_closing(&mut locks, 1010);
+        assert_eq!(set(&mut locks, FILE, &held, 1011), LockReply::Done);
+        assert_eq!(attempt(&mut locks, 1011), LockReply::Refused(held));
+        note_closing(&mut locks, 1012);
+        unlock(&mut locks, FILE, &held);
+        assert_eq!(attempt(&mut locks, 1012), LockReply::Done);
+        assert!(locks.files.values().all(|file| file.closing.is_empty()));
     }
 
     #[test]

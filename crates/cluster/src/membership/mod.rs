@@ -46,6 +46,7 @@ pub use map::{
     SERVERS_MAX,
 };
 pub use maps::newest_map;
+pub(crate) use outside::remove_all;
 pub use outside::{add_servers, drain, is_stopped, living, survey};
 
 use self::leases::Timing;

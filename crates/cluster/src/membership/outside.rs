@@ -180,6 +180,22 @@ pub fn add_servers(environment: &Environment, total: u32) -> Result<ClusterMap, 
     })
 }
 
+/// Removes all processes from the map. Those that live stop their servers, and join again.
+///
+/// # Errors
+///
+/// Fails as storage does.
+pub(crate) fn remove_all(environment: &Environment) -> Result<(), MembershipError> {
+    if newest_map(&*environment.storage, 0)?.is_none() {
+        return Ok(());
+    }
+    let removed = change(environment, |map| {
+        let all = BTreeSet::from_iter(map.processes.keys().copied());
+        Ok((!all.is_empty()).then(|| map.without(&all, &Applied::new())))
+    });
+    removed.map(drop)
+}
+
 /// Changes the newest map until `next` has nothing to change in it.
 fn change(
     environment: &Environment,

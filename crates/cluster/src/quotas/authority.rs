@@ -376,6 +376,7 @@ impl Server {
         limits: Limits,
         _one: &MutexGuard<'_, ()>,
     ) -> Result<()> {
+        let _running = self.cuts.begin_change(|| self.sessions.now());
         let book = self.quotas.books.of(account);
         let mut book = book.lock();
         let is_none = limits.are_none() && limits.directory == FileId::NONE;
@@ -479,6 +480,8 @@ impl Server {
 
     /// Authority: collects what servers have, where something has to be found out.
     pub(crate) fn review(&self, peers: &dyn Peers) -> Result<()> {
+        // In a pause for a cut, it has to wait for the next tick.
+        let Some(_running) = self.cuts.try_begin_change() else { return Ok(()) };
         for account in self.to_review() {
             let book = self.quotas.books.of(account);
             let mut book = book.lock();

@@ -4,7 +4,7 @@ use super::{ArrivalMark, NameRange, SearchPart};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::message::{Request, Response};
-use canopy_namespace::operation::{Caller, Moment, Operation, Plan, Query};
+use canopy_namespace::operation::{Caller, Moment, Operation, Plan, Query, program};
 use canopy_namespace::{Cursor, FileId, Found, Pace, Reply};
 use canopy_partition::ServerId;
 use canopy_store::hash_of;
@@ -157,9 +157,11 @@ impl Client {
             return self.past_for(caller, number)?.search(caller, &then, pace, tell);
         }
         let searching = Searching { client: self, caller, query, marks: Mutex::default() };
+        let program = program::current();
         thread::scope(|scope| {
             let (sender, results) = sync_channel(WAITING);
             let run = scope.spawn(|| {
+                let _work = program::resume(program);
                 let sender = sender;
                 searching.run(&sender)
             });

@@ -37,7 +37,8 @@ pub(crate) use past::PastServers;
 
 use crate::cuts::CutId;
 use crate::error::Result;
-use canopy_namespace::{SnapshotInfo, Tablet};
+use canopy_namespace::{SnapshotInfo, Tablet, snapshot_records};
+use canopy_store::Table;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -145,6 +146,24 @@ pub(crate) struct Snapshots {
     deleted: Mutex<VecDeque<(u64, u64)>>,
 }
 
+/// Returns the records that a table has.
+fn records(table: &Table) -> Result<BTreeMap<u64, Record>> {
+    let mut all = BTreeMap::new();
+    for (number, record) in snapshot_records(table)? {
+        let damaged = |_| canopy_namespace::Error::Corrupt("the record of a snapshot".into());
+        all.insert(number, serde_json::from_slice(&record).map_err(damaged)?);
+    }
+    Ok(all)
+}
+
+/// Returns the checkpoints of the snapshot of a name, by the table of server 0; none if there is no
+/// such snapshot.
+pub(crate) fn checkpoints_named(first: &Table, name: &str) -> Result<Option<Vec<u64>>> {
+    let mut records = records(first)?.into_values();
+    let found = records.find(|one| one.stage == Stage::Whole && one.name == name);
+    Ok(found.map(|record| record.checkpoints))
+}
+
 /// A cut that is being made until this is dropped.
 struct UnderWay<'a>(&'a Snapshots);
 
@@ -157,13 +176,8 @@ impl Drop for UnderWay<'_> {
 impl Snapshots {
     /// Reads what a table has records of.
     pub(crate) fn open(tablet: &Tablet) -> Result<Self> {
-        let mut all = BTreeMap::new();
-        for (number, record) in tablet.snapshot_records()? {
-            let damaged = |_| canopy_namespace::Error::Corrupt("the record of a snapshot".into());
-            all.insert(number, serde_json::from_slice(&record).map_err(damaged)?);
-        }
         Ok(Snapshots {
-            all: Mutex::new(all),
+            all: Mutex::new(records(tablet.table())?),
             one: Mutex::new(()),
             under_way: AtomicU64::new(0),
             attempts: AtomicU64::new(0),

@@ -28,6 +28,15 @@ impl Address {
             Address::Unix(_) => None,
         }
     }
+
+    /// Returns whether only this machine has the address.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp { host, .. } if host == "localhost" => true,
+            Address::Tcp { .. } => self.ip().is_some_and(|ip| ip.is_loopback()),
+            Address::Unix(_) => true,
+        }
+    }
 }
 
 /// A string is not an address.

@@ -127,11 +127,11 @@ impl Pending {
     ///
     /// Fails if there is none; the error states whether the server may have executed the call.
     pub fn wait(self) -> Result<Bytes, WireError> {
-        self.wait_with(Duration::MAX, &mut || Some(Duration::MAX))
+        self.wait_with(Duration::MAX, &mut |_| Some(Duration::MAX))
     }
 
-    /// Like `wait`, but calls `look` if there is no answer after `time`. This returns the time until the
-    /// next call of it, or none if nobody wants the answer any more.
+    /// Like `wait`, but calls `look` if there is no answer after `time`, with whether the call was sent.
+    /// This returns the time until the next call of it, or none if nobody wants the answer any more.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Pending {
     pub fn wait_with(
         self,
         time: Duration,
-        look: &mut dyn FnMut() -> Option<Duration>,
+        look: &mut dyn FnMut(bool) -> Option<Duration>,
     ) -> Result<Bytes, WireError> {
         PARKED.with(|waker| {
             let mut due = Instant::now().checked_add(time);
@@ -154,7 +154,8 @@ impl Pending {
                 }
                 if let Some(at) = due {
                     if at <= now {
-                        let Some(time) = look() else { return self.give_up() };
+                        let is_sent = matches!(self.slot.state.lock().stage, Stage::Framed);
+                        let Some(time) = look(is_sent) else { return self.give_up() };
                         due = Instant::now().checked_add(time);
                         continue;
                     }

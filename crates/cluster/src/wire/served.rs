@@ -20,7 +20,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::timeout;
 
 /// Time between two checks of a certificate whose connection stays open.
-pub(crate) const CHECK: Duration = Duration::from_secs(5);
+pub(crate) const CHECK: Duration = Duration::from_secs(1);
 /// Time in which the other end can read why its connection is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELL_BYTES: u64 = 256 << 10;

@@ -1,11 +1,13 @@
 //! Contents of files of clients, against an array; several clients at once; clients that die.
 
 mod at_once;
+mod checking;
 mod collecting;
 mod large;
 mod moving;
 mod nameless;
 mod place;
+mod restoring;
 
 use canopy_model::Credentials;
 use canopy_namespace::operation::{

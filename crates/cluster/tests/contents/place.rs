@@ -14,8 +14,8 @@ use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{Environment, Error as StoreError};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub(crate) const CHUNK: u64 = 4096;
 pub(crate) const SMALL_MAX: usize = 1000;
@@ -61,8 +61,7 @@ impl Place {
     /// Returns a client that dies before a step, or right after it, and has much memory.
     pub(crate) fn mortal(&self, life: &Arc<Life>) -> User {
         let operations = Mortal { of: self.operations(), life: life.clone() };
-        let storage = Mortal { of: self.environment.storage.clone(), life: life.clone() };
-        let environment = Environment { storage: Arc::new(storage), ..self.environment.clone() };
+        let environment = mortal_environment(&self.environment, life);
         self.client_of(Arc::new(operations), environment, Memory::default())
     }
 
@@ -178,15 +177,34 @@ impl User {
     }
 }
 
-/// Steps that a client has left, and whether the last one happens before it dies.
+/// Returns an environment whose user dies, or sleeps.
+pub(crate) fn mortal_environment(environment: &Environment, life: &Arc<Life>) -> Environment {
+    let storage = Mortal { of: environment.storage.clone(), life: life.clone() };
+    Environment { storage: Arc::new(storage), ..environment.clone() }
+}
+
+/// Steps that somebody has left, and what happens then.
 pub(crate) struct Life {
     steps: AtomicI64,
-    does_last: bool,
+    end: End,
+}
+
+enum End {
+    /// It dies, and the last step happens or not.
+    Death { does_last: bool },
+    /// It sleeps while something is done, and then lives on.
+    Sleep(Mutex<Option<Box<dyn FnOnce() + Send>>>),
 }
 
 impl Life {
     pub(crate) fn new(steps: i64, does_last: bool) -> Arc<Self> {
-        Arc::new(Life { steps: AtomicI64::new(steps), does_last })
+        Arc::new(Life { steps: AtomicI64::new(steps), end: End::Death { does_last } })
+    }
+
+    /// Sleeps before a step, while something is done.
+    pub(crate) fn sleeping(steps: i64, meanwhile: impl FnOnce() + Send + 'static) -> Arc<Self> {
+        let end = End::Sleep(Mutex::new(Some(Box::new(meanwhile))));
+        Arc::new(Life { steps: AtomicI64::new(steps), end })
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -204,16 +222,20 @@ impl Life {
         step: impl FnOnce() -> std::result::Result<T, E>,
         dead: impl FnOnce() -> E,
     ) -> std::result::Result<T, E> {
-        match self.steps.fetch_sub(1, Ordering::Relaxed) {
-            1.. => step(),
-            0 => {
-                if self.does_last {
-                    // Nobody hears of the outcome.
-                    let _ = step();
+        match (self.steps.fetch_sub(1, Ordering::Relaxed), &self.end) {
+            (1.., _) => step(),
+            (_, End::Sleep(meanwhile)) => {
+                if let Some(meanwhile) = meanwhile.lock().expect("no panic").take() {
+                    meanwhile();
                 }
+                step()
+            }
+            (0, End::Death { does_last: true }) => {
+                // Nobody hears of the outcome.
+                let _ = step();
                 Err(dead())
             }
-            _ => Err(dead()),
+            (_, End::Death { .. }) => Err(dead()),
         }
     }
 }

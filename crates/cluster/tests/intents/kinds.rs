@@ -6,9 +6,10 @@ use crate::net::{
 use canopy_cluster::{Client, Error};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::operation::{Change, Changer, Hold, Moment, Operation, Read};
-use canopy_namespace::{EntryName, FileId, Ownership, ROOT, RenameMode, Reply, SetXattr};
+use canopy_namespace::{EntryName, FileId, New, Ownership, ROOT, RenameMode, Reply, SetXattr};
 use canopy_partition::SplitPolicy;
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 fn stat(client: &Client, id: FileId) -> canopy_namespace::Inode {
@@ -127,6 +128,46 @@ fn a_whiteout_is_left() {
     let left = lookup(&client, here, "a").unwrap();
     assert_eq!((left.mode & TYPE_MASK, left.rdev, left.uid), (file_type::CHARACTER, 0, 7));
     assert_eq!(lookup(&client, there, "b").unwrap().id, id);
+}
+
+/// A second name may be on another server than the file. A mount holds what it looks up.
+#[test]
+fn a_name_leads_to_all_attributes_of_a_file_of_another_server() {
+    let net = Net::new(3, POLICY);
+    let client = net.client();
+    let directories = three(&net);
+    let types = [
+        file_type::REGULAR,
+        file_type::FIFO,
+        file_type::SOCKET,
+        file_type::SYMLINK,
+        file_type::CHARACTER,
+        file_type::BLOCK,
+    ];
+    for (number, first) in directories.into_iter().enumerate() {
+        for (kind, of_type) in types.into_iter().enumerate() {
+            let name = format!("{number}-{kind}");
+            let target =
+                if of_type == file_type::SYMLINK { b"target".to_vec() } else { Vec::new() };
+            let new = Cow::Owned(New { mode: of_type | 0o640, uid: 7, target, ..New::default() });
+            let of_first = EntryName::new(first, name.as_bytes());
+            let made = change(&client, Change::Create { name: of_first, new, holds: false });
+            let Ok(Reply::Inode(made)) = made else { panic!("{made:?}") };
+            for (number, second) in directories.into_iter().enumerate() {
+                let other = format!("{name}-{number}");
+                link(&client, made.id, (second, &other)).unwrap();
+                for at in [(first, &name), (second, &other)] {
+                    let held = Hold::Name(EntryName::new(at.0, at.1.as_bytes()));
+                    let held = execute(&net.client(), &Operation::Hold(held));
+                    let Ok(Reply::Inode(held)) = held else { panic!("{at:?}: {held:?}") };
+                    assert_eq!(held, stat(&client, made.id), "{at:?}");
+                    assert_eq!((held.mode, held.uid), (made.mode, 7), "{at:?}");
+                }
+            }
+        }
+    }
+    net.settle();
+    net.assert_sound();
 }
 
 /// Links a file and takes the names away again, in every order of the servers of its names.

@@ -1,10 +1,13 @@
 //! Changes of several servers while a partition of one of their directories is handed over.
 
 use crate::net::{Fate, Net, POLICY, file, list, lookup, rename};
-use canopy_cluster::{Error, IntentStep, Step};
-use canopy_namespace::{EntryName, FileId, RenameMode};
+use canopy_cluster::{Error, IntentStep, Request, Response, Sender, SessionId, Step};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::{EntryName, FileId, New, RenameMode, Reply};
 use canopy_partition::ServerId;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -99,4 +102,57 @@ fn a_rename_waits_for_the_end_of_a_hand_over() {
         net.settle();
         net.assert_sound();
     }
+}
+
+/// All of them were in one message with the file, which could become too long.
+#[test]
+fn very_many_executed_changes_go_ahead_of_a_file() {
+    let net = Net::new(2, POLICY);
+    let at = with_files(&net);
+    let make = |server: u32, session: u64, slot: u64| {
+        let name = format!("{session}-{slot}");
+        let name = EntryName::new(at[server as usize], name.as_bytes());
+        let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
+        let create = Change::Create { name, new: Cow::Owned(new), holds: false };
+        let request = Request::Execute(Operation::Change(create));
+        net.peers().ask(ServerId(server), change_of(session, slot), &request).unwrap();
+    };
+    for session in 0..40 {
+        (0..256).for_each(|slot| make(0, session, slot));
+        (0..256).for_each(|slot| make(1, 100 + session, slot));
+    }
+    let sent = Arc::new(Mutex::new([0, 0]));
+    let counted = sent.clone();
+    net.set_faults(Some(Box::new(move |server, step| {
+        let is_ahead = matches!(step, IntentStep::Executed(_));
+        let is_part = matches!(step, IntentStep::Prepare { .. });
+        counted.lock()[usize::from(is_part)] += usize::from(is_ahead || is_part);
+        assert!(!is_ahead || server == ServerId(1));
+        Fate::Arrives
+    })));
+    let client = net.client();
+    rename(&client, (at[0], "a"), (at[1], "file0"), RenameMode::Exchange).unwrap();
+    // The participant replies with its own first.
+    assert_eq!(*sent.lock(), [1, 2]);
+    // Those that it has taken go back once.
+    rename(&client, (at[0], "a"), (at[1], "file0"), RenameMode::Exchange).unwrap();
+    assert_eq!(*sent.lock(), [2, 3]);
+    rename(&client, (at[0], "a"), (at[1], "file0"), RenameMode::Exchange).unwrap();
+    assert_eq!(*sent.lock(), [2, 4]);
+    net.set_faults(None);
+    // Each knows what the other has executed.
+    for (server, session) in [(1_u32, 0), (1, 39), (0, 100), (0, 139)] {
+        let late = Change::Unlink(EntryName::new(at[server as usize], b"late"));
+        let request = Request::Execute(Operation::Change(late));
+        let reply = net.peers().ask(ServerId(server), change_of(session, 255), &request);
+        assert!(matches!(reply, Ok(Response::Reply(Reply::Inode(_)))), "{reply:?}");
+    }
+    net.settle();
+    net.assert_sound();
+}
+
+/// Returns the sender of the first change of a slot of a session.
+fn change_of(session: u64, slot: u64) -> Sender<'static> {
+    let (session, number) = (SessionId((1 << 40) + session), 256 + slot);
+    Sender { caller: Caller::Trusted, session, number }
 }

@@ -152,6 +152,11 @@ impl Net {
         Client::new(Arc::new(Line(self.own.clone())), session).with_patience(Duration::ZERO)
     }
 
+    /// Returns the way to the servers.
+    pub fn peers(&self) -> Arc<dyn Peers> {
+        Arc::new(Line(self.own.clone()))
+    }
+
     /// Makes a directory whose home is this server.
     pub fn directory_at(&self, server: u32, mode: u32, uid: u32) -> FileId {
         let client = self.client();

@@ -246,7 +246,7 @@ fn wait_for(client: &Client, id: FileId, wanted: &FileLock) -> Result<(), Error>
         match client.set_lock(id, wanted, true)? {
             LockOutcome::Set => return Ok(()),
             LockOutcome::Waits => {}
-            LockOutcome::Refused => panic!("it waits"),
+            LockOutcome::Refused | LockOutcome::MayGo => panic!("it waits"),
         }
         let since = Instant::now();
         while !client.await_lock(id, wanted, Duration::from_millis(50))

@@ -6,10 +6,11 @@ use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
 use canopy_cluster::{AsyncClient, Client, Error, Node, NodeSettings, Patience, Remote, Wait};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read};
+use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, program};
 use canopy_namespace::{EntryName, FileId, New, ROOT, Reply, system_clock};
 use canopy_store::Environment;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -157,6 +158,41 @@ fn a_client_that_waits_names_the_server() {
     assert!(heard[1].starts_with("server 0 answers again, after "), "{heard:?}");
     // A thread that notices the silence after another one got its answer says so again.
     assert!(heard.len() <= 6, "{heard:?}");
+}
+
+#[test]
+fn a_signal_ends_a_wait_that_has_changed_nothing() {
+    let environment = environment(2);
+    let node = start(&environment);
+    let address = node.addresses()[0].clone();
+    let client = connect(std::slice::from_ref(&address));
+    create(&client, ROOT, "file", file_type::REGULAR).unwrap();
+    drop(node);
+    let is_interrupted = |outcome: Result<Reply, Error>| match outcome {
+        Err(Error::Namespace(error)) => error.errno() == Errno::INTR,
+        other => panic!("{other:?}"),
+    };
+    let read = Operation::Read(Moment::Now, Read::Inode(ROOT));
+    let unlink = Operation::Change(Change::Unlink(EntryName::new(ROOT, b"file")));
+    for operation in [&read, &unlink] {
+        let _work = program::work_for(1, |_| true);
+        assert!(is_interrupted(execute(&client, operation)));
+    }
+    let settings = NodeSettings {
+        listen: vec![address],
+        security: ServerSecurity::default(),
+        to_others: ClientSecurity::default(),
+        advertise: None,
+        lease: Some(Duration::from_millis(300)),
+        place: String::new(),
+    };
+    let _again = Node::start(&environment, &system_clock(), &settings).unwrap();
+    assert!(lookup(&client, ROOT, "file").is_some());
+    // A change that was executed is not interrupted, and its reply is not lost.
+    let _work = program::work_for(1, |_| true);
+    execute(&client, &unlink).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    execute(&client, &read).unwrap();
 }
 
 /// Runs futures of which many wait at once, in this thread.

@@ -3,13 +3,18 @@
 
 use crate::place::*;
 use canopy_cluster::{
-    Client, Error, Pace, Process, Request, Response, Sender, SessionId, SessionSettings, Step,
+    Client, Error, MoveStep, Pace, Process, Request, Response, Sender, ServerRequest, SessionId,
+    SessionSettings, Step,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Read};
-use canopy_namespace::{EntryName, FileId, ROOT, RenameMode, Reply, SetXattr, system_clock};
-use canopy_partition::{PartitionId, ServerId};
+use canopy_namespace::{
+    DirectoryHalf, EntryName, FileId, Inode, MovedEntry, ROOT, RenameMode, Reply, SetXattr,
+    system_clock,
+};
+use canopy_partition::{Attempt, PartitionId, Placement, ServerId};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +37,51 @@ impl Pace for Slow {
     fn has_threads(&self) -> bool {
         false
     }
+}
+
+/// An attempt of the home to hand the upper half of the root over, whose messages come late.
+struct Late {
+    process: Arc<Process>,
+    attempt: Attempt,
+}
+
+impl Late {
+    fn new(process: &Arc<Process>) -> Self {
+        // Older than those that run.
+        Late { process: process.clone(), attempt: Attempt { epoch: 1, number: 0 } }
+    }
+
+    fn send(&self, step: MoveStep<'_>) -> Response {
+        let child = PartitionId::new(1).unwrap();
+        let step = ServerRequest::HandOver(ROOT, child, self.attempt, step);
+        self.process.answer(OTHER, Sender::SERVER, &Request::OfServer(step)).unwrap()
+    }
+
+    /// Has the receiver record that the attempt begins.
+    fn begin(&self, client: &Client) {
+        let half = DirectoryHalf { inode: stat(client, ROOT), acls: vec![], version: 0, times: 0 };
+        let placement = Placement::new(HOME, 2, POLICY.partitions_per_server).unwrap();
+        self.send(MoveStep::Begin(Cow::Owned(half), placement));
+    }
+
+    /// Sends an entry of the root. Returns whether the receiver takes it.
+    fn entry(&self, name: &str, inode: &Inode) -> bool {
+        let entry =
+            MovedEntry { inode: inode.clone(), ..MovedEntry::pointer(name.into(), inode.id) };
+        self.send(MoveStep::Entries(Cow::Owned(vec![entry]))) == Response::Done(true)
+    }
+}
+
+fn stat(client: &Client, id: FileId) -> Inode {
+    match execute(client, &Operation::Read(Moment::Now, Read::Inode(id))) {
+        Ok(Reply::Inode(inode)) => inode,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rename(client: &Client, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) {
+    let rename = Change::Rename { from, to, mode, whiteout: None };
+    execute(client, &Operation::Change(rename)).unwrap();
 }
 
 /// Two servers of a process without threads.
@@ -60,11 +110,19 @@ fn file(client: &Client) -> (String, FileId) {
 
 /// Makes a directory at the home of the root.
 fn directory(process: &Process, client: &Client) -> FileId {
+    directory_at(process, client, HOME).1
+}
+
+/// Makes a directory at a server, with a name in the upper half of the root.
+fn directory_at(process: &Process, client: &Client, server: ServerId) -> (String, FileId) {
     let home = |id| process.answer(HOME, reader(), &Request::HomeOf(id)).unwrap();
-    let mut made = (0..).map(|number| {
-        create(client, ROOT, &format!("directory{number}"), file_type::DIRECTORY).unwrap().id
+    let half = PartitionId::new(1).unwrap().hashes(1);
+    let mut made = (0..).filter_map(|number| {
+        let name = format!("directory{server}-{number}");
+        let is_upper = half.contains(&EntryName::new(ROOT, name.as_bytes()).hash());
+        is_upper.then(|| (create(client, ROOT, &name, file_type::DIRECTORY).unwrap().id, name))
     });
-    made.find(|id| home(*id) == Response::HomeOf(HOME)).unwrap()
+    made.find(|(id, _)| home(*id) == Response::HomeOf(server)).map(|(id, name)| (name, id)).unwrap()
 }
 
 fn reader() -> Sender<'static> {
@@ -98,8 +156,7 @@ fn a_file_that_comes_back_keeps_its_records() {
     let stopped = process.split(ROOT, PartitionId::ZERO, &mut |step: Step| step != Step::Remove);
     assert!(matches!(stopped, Err(Error::Stopped(_))), "{stopped:?}");
     let (from, to) = (EntryName::new(ROOT, name.as_bytes()), EntryName::new(back, b"file"));
-    let rename = Change::Rename { from, to, mode: RenameMode::NoReplace, whiteout: None };
-    execute(&client, &Operation::Change(rename)).unwrap();
+    rename(&client, from, to, RenameMode::NoReplace);
     assert_eq!(xattr(&client, id).as_deref(), Some(&b"value"[..]));
     work(&process);
     assert!(process.is_at_rest().unwrap());
@@ -169,4 +226,114 @@ fn refusals_differ_while_a_name_may_come() {
     assert!(split.unwrap());
     assert_ne!(refusals[0], refusals[1]);
     assert_eq!(crate::place::lookup(&client, ROOT, &name).unwrap().id, id);
+}
+
+/// A late entry of a hand-over overwrote the records of a file that had come by a rename, and they went
+/// once the attempt was known to have ended.
+#[test]
+fn a_late_entry_does_not_touch_a_file_that_came_by_a_rename() {
+    let (process, client) = open();
+    let (_, there) = directory_at(&process, &client, OTHER);
+    let (name, id) = file(&client);
+    set_xattr(&client, id);
+    let before = stat(&client, id);
+    work(&process);
+    let late = Late::new(&process);
+    late.begin(&client);
+    rename(
+        &client,
+        EntryName::new(ROOT, name.as_bytes()),
+        EntryName::new(there, b"file"),
+        RenameMode::NoReplace,
+    );
+    assert!(!late.entry(&name, &before));
+    // What is left of the attempt goes.
+    assert!(process.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    work(&process);
+    assert!(process.is_at_rest().unwrap());
+    let stranger = new_client_of(process.clone());
+    assert_eq!(xattr(&stranger, id).as_deref(), Some(&b"value"[..]));
+    assert_eq!(lookup(&stranger, there, "file").unwrap().id, id);
+}
+
+/// The server that decides an exchange gets a file, too, and it may be the receiver.
+#[test]
+fn a_late_entry_does_not_touch_a_file_that_came_by_an_exchange() {
+    let (process, client) = open();
+    let (_, there) = directory_at(&process, &client, OTHER);
+    let (name, id) = file(&client);
+    set_xattr(&client, id);
+    let before = stat(&client, id);
+    create(&client, there, "own", file_type::REGULAR).unwrap();
+    work(&process);
+    let late = Late::new(&process);
+    late.begin(&client);
+    let own = EntryName::new(there, b"own");
+    rename(&client, own, EntryName::new(ROOT, name.as_bytes()), RenameMode::Exchange);
+    assert!(!late.entry(&name, &before));
+    work(&process);
+    let stranger = new_client_of(process.clone());
+    assert_eq!(xattr(&stranger, id).as_deref(), Some(&b"value"[..]));
+    assert_eq!(lookup(&stranger, there, "own").unwrap().id, id);
+}
+
+/// A file with several names is at the home of its id, and may be open without a name there.
+#[test]
+fn a_late_entry_does_not_touch_a_file_that_was_gathered() {
+    let (process, client) = open();
+    let (_, there) = directory_at(&process, &client, OTHER);
+    // Its id is of the other server.
+    let id = create(&client, there, "born", file_type::REGULAR).unwrap().id;
+    set_xattr(&client, id);
+    let half = PartitionId::new(1).unwrap().hashes(1);
+    let is_upper = |name: &String| half.contains(&EntryName::new(ROOT, name.as_bytes()).hash());
+    let name = (0..).map(|number| format!("name{number}")).find(is_upper).unwrap();
+    let root = EntryName::new(ROOT, name.as_bytes());
+    rename(&client, EntryName::new(there, b"born"), root, RenameMode::NoReplace);
+    let before = stat(&client, id);
+    work(&process);
+    let late = Late::new(&process);
+    late.begin(&client);
+    let link = Change::Link { id, name: EntryName::new(there, b"link") };
+    execute(&client, &Operation::Change(link)).unwrap();
+    // Only the old name is left: that of the entry.
+    unlink(&client, there, "link");
+    assert!(!late.entry(&name, &before));
+    work(&process);
+    let stranger = new_client_of(process.clone());
+    assert_eq!(xattr(&stranger, id).as_deref(), Some(&b"value"[..]));
+    assert_eq!(lookup(&stranger, ROOT, &name).unwrap().id, id);
+}
+
+/// A late entry gave a directory its old name back at its home, for good.
+#[test]
+fn a_late_entry_does_not_name_a_directory() {
+    let (process, client) = open();
+    let (name, id) = directory_at(&process, &client, OTHER);
+    let parent = directory(&process, &client);
+    let half = Request::Execute(Operation::Read(
+        Moment::Now,
+        Read::Lookup(EntryName::new(ROOT, name.as_bytes())),
+    ));
+    let Response::Reply(Reply::Inode(before)) = process.answer(HOME, reader(), &half).unwrap()
+    else {
+        panic!()
+    };
+    work(&process);
+    let late = Late::new(&process);
+    late.begin(&client);
+    rename(
+        &client,
+        EntryName::new(ROOT, name.as_bytes()),
+        EntryName::new(parent, b"moved"),
+        RenameMode::NoReplace,
+    );
+    assert!(!late.entry(&name, &before));
+    work(&process);
+    let found = execute(&client, &Operation::Read(Moment::Now, Read::Parent(id)));
+    assert!(matches!(found, Ok(Reply::File(at)) if at == parent), "{found:?}");
+    assert_eq!(
+        process.answer(OTHER, reader(), &Request::NameOf(id)).unwrap(),
+        Response::NameOf(Some((parent, b"moved".to_vec())))
+    );
 }

@@ -20,6 +20,7 @@ mod times;
 mod words;
 mod xattrs;
 
+use crate::actors::EXIT;
 use crate::credentials::Credentials;
 use nix::sys::signal::{SigSet, Signal};
 use refusal::{Answer, Refusal};
@@ -140,7 +141,7 @@ pub fn serve(credentials: &Credentials) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        if line == "exit" {
+        if line == EXIT {
             writeln!(output, "=")?;
             // As if it were killed: the kernel closes what is open.
             std::process::exit(0);

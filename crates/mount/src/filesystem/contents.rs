@@ -1,6 +1,6 @@
 //! Contents of files: opening, reading, writing and changing the space that they take.
 
-use super::locks::free_all;
+use super::locks::{free_all, note_closing};
 use super::names::free;
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::By;
@@ -28,6 +28,13 @@ const O_NOATIME: i32 = 0o1000000;
 const FMODE_EXEC: i32 = 0x20;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
+
+/// Where a program writes: at an offset, or at the end, which the kernel takes to be there.
+#[derive(Clone, Copy)]
+pub(super) struct WritePlace {
+    pub(super) offset: u64,
+    pub(super) appends: bool,
+}
 
 /// A part of a file that is read.
 #[derive(Clone, Copy)]
@@ -268,19 +275,26 @@ impl Filesystem {
         &self,
         request: &Request,
         node: Node,
-        offset: u64,
+        WritePlace { offset, appends }: WritePlace,
         data: &[u8],
         flags: WriteFlags,
         reply: ReplyWrite,
     ) {
         let by = By::of(request);
+        let appends = appends && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let is_here = |id| self.namespace.is_here(id, Extent::new(offset, data.len() as u64), true);
         let (id, is_here) = match current(node).and_then(|id| Ok((id, is_here(id)?))) {
             Ok(found) => found,
             Err(error) => return reply.error(errno(&error)),
         };
         let events = self.events.clone();
+        let locks = self.locks.clone();
         let write = move |namespace: &dyn Execute, data: &[u8], reply: ReplyWrite| {
+            let end = if appends { namespace.append_offset(id) } else { Ok(None) };
+            let at = match end {
+                Ok(end) => end.unwrap_or(offset),
+                Err(error) => return reply.error(logged_errno(&events, &error)),
+            };
             let is_in = |gid| by.is_in(gid);
             let privileges = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 true => Privileges::Drop(&is_in),
@@ -290,9 +304,13 @@ impl Filesystem {
                 }
                 false => Privileges::KeepBound,
             };
-            match namespace.write_at(id, offset, data, privileges) {
+            match namespace.write_at(id, at, data, privileges) {
                 Ok(count) => reply.written(count as u32),
-                Err(error) => reply.error(logged_errno(&events, &error)),
+                Err(error) => return reply.error(logged_errno(&events, &error)),
+            }
+            // The kernel has the bytes where it took the end to be.
+            if let Some(locks) = locks.filter(|_| at != offset) {
+                locks.forget_pages(node.into());
             }
         };
         if self.must_copy(id) {
@@ -300,7 +318,7 @@ impl Filesystem {
             let write = move |this: &Self| write(&*this.namespace, &data, reply);
             return self.change(by.uid, id, write);
         }
-        if is_here {
+        if is_here && !appends {
             return write(&*self.namespace, data, reply);
         }
         let data = data.to_vec();
@@ -312,6 +330,7 @@ impl Filesystem {
         &self,
         request: &Request,
         node: Node,
+        handle: FileHandle,
         owner: fuser::LockOwner,
         reply: ReplyEmpty,
     ) {
@@ -321,8 +340,10 @@ impl Filesystem {
         }
         let events = self.events.clone();
         let owner = LockOwner { kind: LockKind::Range, number: owner.0 };
+        let owners = self.locks.as_ref().map(|locks| locks.owners(handle)).unwrap_or_default();
         self.transfer(request.uid(), false, move |namespace| {
             let published = namespace.publish(id);
+            note_closing(namespace, id, owners.into_iter().filter(|other| *other != owner));
             match published.and(free_all(namespace, id, [owner])) {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(logged_errno(&events, &error)),

@@ -6,7 +6,7 @@ use crate::convert::errno;
 use crate::locks::{Locks, is_interrupted, kind_of};
 use crate::node::Node;
 use canopy_namespace::operation::{
-    FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange,
+    FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange, program,
 };
 use canopy_namespace::{Execute, FileId, Result};
 use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock, Request};
@@ -21,9 +21,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Time after which a lock is tried again without a sign that it is its turn.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Time that the last close of a file may take to get here, and pauses until then.
-const CLOSING: Duration = Duration::from_millis(100);
-const RETRY_FLOCK: Duration = Duration::from_millis(10);
+/// Time for which a lock is tried again that another one keeps from being set whose open file may have
+/// just been closed, and the pauses meanwhile.
+const CLOSING: Duration = Duration::from_secs(1);
+const RETRY_CLOSING: Duration = Duration::from_millis(10);
 
 /// A request about a lock.
 #[derive(Clone, Copy)]
@@ -134,9 +135,7 @@ impl Filesystem {
         self.transfer(uid, false, move |_| {
             let asked = ask_for(&locks, id, node, &call, mode, uid, thread);
             let outcome = attempt(&*namespace, &locks, &asked, false);
-            let is_flock = asked.lock.owner.kind == LockKind::Whole;
-            let is_refused = matches!(outcome, Ok(LockOutcome::Refused));
-            if !is_refused || !is_flock || !locks.begin_waiting(uid) {
+            if !matches!(outcome, Ok(LockOutcome::MayGo)) || !locks.begin_waiting(uid) {
                 return answer(outcome, reply);
             }
             in_thread(locks.clone(), uid, move || retry(&*namespace, &locks, &asked, reply));
@@ -147,7 +146,9 @@ impl Filesystem {
 /// Runs what may wait for a user, whose thread is counted already.
 fn in_thread(locks: Arc<Locks>, uid: u32, work: impl FnOnce() + Send + 'static) {
     let counted = locks.clone();
+    let program = program::current();
     let run = move || {
+        let _working = program::resume(program);
         work();
         locks.end_waiting(uid);
     };
@@ -160,20 +161,22 @@ fn in_thread(locks: Arc<Locks>, uid: u32, work: impl FnOnce() + Send + 'static) 
 fn answer(outcome: Result<LockOutcome>, reply: ReplyEmpty) {
     match outcome {
         Ok(LockOutcome::Set) => reply.ok(),
-        Ok(LockOutcome::Refused | LockOutcome::Waits) => reply.error(Errno::EAGAIN),
+        Ok(LockOutcome::Refused | LockOutcome::MayGo | LockOutcome::Waits) => {
+            reply.error(Errno::EAGAIN);
+        }
         Err(error) => reply.error(errno(&error)),
     }
 }
 
-/// Tries again, for a moment, to set a lock of flock(2) that was refused: the kernel reports the last
-/// close of a file only after close(2) has returned.
+/// Tries again, for a moment, to set a lock: the one in its way may be gone as soon as the kernel has
+/// reported the last close of its open file.
 fn retry(namespace: &dyn Execute, locks: &Locks, asked: &Asked, reply: ReplyEmpty) {
     let since = Instant::now();
     loop {
-        thread::sleep(RETRY_FLOCK);
+        thread::sleep(RETRY_CLOSING);
         let outcome = attempt(namespace, locks, asked, false);
-        let is_refused = matches!(outcome, Ok(LockOutcome::Refused));
-        if !is_refused || since.elapsed() >= CLOSING {
+        let may_go = matches!(outcome, Ok(LockOutcome::MayGo));
+        if !may_go || since.elapsed() >= CLOSING {
             return answer(outcome, reply);
         }
     }
@@ -224,7 +227,7 @@ fn wait(namespace: &dyn Execute, locks: &Locks, asked: &Asked, reply: ReplyEmpty
     loop {
         match attempt(namespace, locks, asked, true) {
             Ok(LockOutcome::Set) => return reply.ok(),
-            Ok(LockOutcome::Refused) => return reply.error(Errno::EAGAIN),
+            Ok(LockOutcome::Refused | LockOutcome::MayGo) => return reply.error(Errno::EAGAIN),
             Ok(LockOutcome::Waits) => {}
             Err(error) => return reply.error(errno(&error)),
         }
@@ -269,6 +272,19 @@ pub(super) fn free_all(
         }
     }
     freed
+}
+
+/// Notes that a descriptor of an open file is closed, by which owners have asked for locks.
+pub(super) fn note_closing(
+    namespace: &dyn Execute,
+    id: FileId,
+    owners: impl Iterator<Item = LockOwner>,
+) {
+    let Some(locks) = namespace.locks() else { return };
+    let with_locks = Vec::from_iter(owners.filter(|owner| locks.may_have_locks(id, *owner)));
+    if !with_locks.is_empty() {
+        locks.may_be_closed(id, &with_locks);
+    }
 }
 
 /// Returns the locks of a mount, if servers keep them.

@@ -48,6 +48,11 @@ impl Filesystem {
         let ttl = self.ttl();
         let held = self.by(request);
         match held.and_then(|by| by.lookup_held(EntryName::new(directory, name.as_bytes()))) {
+            Ok(inode) if !self.may_show(&inode, parent, name) => {
+                // As the kernel does not know of it, nothing else lets it go.
+                let _ = self.namespace.release(inode.id, 1);
+                reply.error(Errno::ESTALE);
+            }
             Ok(inode) => reply.entry(
                 &ttl.of(&*self.namespace, &inode),
                 &attributes(&Shown::file(inode)),
@@ -63,6 +68,12 @@ impl Filesystem {
             }
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    /// Returns whether the kernel may be shown a file under a name now.
+    fn may_show(&self, inode: &Inode, parent: Node, name: &OsStr) -> bool {
+        let names = self.shown_names.as_ref().filter(|_| inode.is_directory());
+        names.is_none_or(|names| names.show(inode.id, parent.into(), name))
     }
 
     /// Looks a name up that no record has: a query, or a result of one.
@@ -103,11 +114,15 @@ impl Filesystem {
             self.by(request)?.create(EntryName::new(parent, name.as_bytes()), new)
         });
         match created {
-            Ok(inode) => reply.entry(
-                &ttl.of(&*self.namespace, &inode),
-                &attributes(&Shown::file(inode)),
-                GENERATION,
-            ),
+            Ok(inode) => {
+                // The kernel knows a new directory under no other name.
+                let _ = self.may_show(&inode, parent, name);
+                reply.entry(
+                    &ttl.of(&*self.namespace, &inode),
+                    &attributes(&Shown::file(inode)),
+                    GENERATION,
+                );
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -176,6 +191,10 @@ impl Filesystem {
             let to = EntryName::new(free(new.parent, new.name)?, new.name.as_bytes());
             self.by(request)?.rename(from, to, mode, whiteout)
         });
+        if let (Some(names), Ok(())) = (&self.shown_names, &renamed) {
+            let [from, to] = [old, new].map(|at| (at.parent.into(), at.name));
+            names.rename(from, to, mode == RenameMode::Exchange);
+        }
         empty(reply, renamed);
     }
 

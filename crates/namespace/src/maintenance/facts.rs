@@ -111,9 +111,13 @@ pub enum Fact {
         object: ObjectId,
         /// Its length.
         bytes: u32,
+        /// Hash of its bytes.
+        checksum: u64,
     },
     /// A directory whose name may be missing.
     Making,
+    /// The file is gone. Records of its chunks go next.
+    Doomed,
     /// Names in a directory that the tablet holds, and directories among them.
     Entries {
         /// Number of names.
@@ -228,6 +232,7 @@ impl Tablet {
             Space::Contents,
             Space::Chunks,
             Space::Making,
+            Space::Doomed,
             Space::Garbage,
         ];
         let mut ranges = Vec::from_iter(spaces.map(|space| space.range_of(id)));
@@ -364,6 +369,8 @@ impl<'a> Collecting<'a> {
             self.add_note(id, &key.name)?;
         } else if space(Space::Making) && key.name.is_empty() {
             self.fact(id, Fact::Making);
+        } else if space(Space::Doomed) {
+            self.fact(id, Fact::Doomed);
         } else if keys::is_entry(key.as_ref()) {
             let number = keys::attribute_of(key.directory);
             let sum = self.page.indexes.entry(number).or_default();
@@ -544,8 +551,8 @@ impl<'a> Collecting<'a> {
             }
         }
         if !stored.is_lost() {
-            let Stored { object, object_bytes: bytes, .. } = stored;
-            self.fact(id, Fact::Object { chunk, object, bytes });
+            let Stored { object, object_bytes: bytes, checksum, .. } = stored;
+            self.fact(id, Fact::Object { chunk, object, bytes, checksum });
         }
     }
 

@@ -92,6 +92,16 @@ pub trait FileContents: Send + Sync {
         privileges: Privileges<'_>,
     ) -> Result<usize>;
 
+    /// Returns where a program appends to an open file, if others change files, too: at the end that
+    /// they have made. None if the kernel knows it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `BADF` if the file is not open, and if a server cannot be asked.
+    fn append_offset(&self, _id: FileId) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Changes what space a part of a file takes, as fallocate(2) does.
     ///
     /// # Errors

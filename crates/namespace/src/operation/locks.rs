@@ -75,6 +75,9 @@ pub enum LockOutcome {
     Set,
     /// Another lock is in the way.
     Refused,
+    /// Another lock is in the way, whose open file may have just been closed
+    /// ([`FileLocks::may_be_closed`]).
+    MayGo,
     /// Another lock is in the way, and this one waits for its turn.
     Waits,
 }
@@ -113,6 +116,12 @@ pub trait FileLocks: Send + Sync {
     /// Fails if what was written cannot be sent, if the server cannot be asked, and with `NOLCK` if
     /// one lock would become two and a limit is reached.
     fn unlock(&self, id: FileId, owner: LockOwner, range: LockRange) -> Result<()>;
+
+    /// Notes that a descriptor of open files was closed, perhaps the last one: the kernel reports the
+    /// end of an open file only after close(2) has returned. For a second, [`set_lock`](Self::set_lock)
+    /// answers `MayGo` in place of `Refused` where a lock of these owners is in the way. This is an
+    /// aid: if the server cannot be asked, nothing happens.
+    fn may_be_closed(&self, id: FileId, owners: &[LockOwner]);
 
     /// Returns whether an owner may have locks on a file, or has lost some. Asks nobody.
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool;

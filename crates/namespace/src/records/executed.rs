@@ -7,9 +7,12 @@
 //! before. The record is in the same batch as the change, and has what the reply is made of.
 //!
 //! ```text
-//! number u64, kind u8, then by kind: 0 nothing; 1 a file id, u64; 2 an inode (`records/inode.rs`);
-//! 3 the number of an error, i32
+//! number u64, kind u8, then by kind: 0 nothing; 1 a file id, u64; 2 an inode (`records/inode.rs`)
+//! without the target of a symbolic link; 3 the number of an error, i32
 //! ```
+//!
+//! Records stay for a time when their files are gone, and count in no quota. So they have no targets,
+//! which are long: a retry has the target of the link that it makes, and others are read again.
 //!
 //! A record is a fact that holds anywhere: other tablets get copies when they get names or files, and of
 //! two records of one slot the one with the greater number counts. A tablet that has a greater number in
@@ -22,7 +25,7 @@
 use crate::error::{Error, Result};
 use crate::operation::{Change, Operation, Reply};
 use crate::quota::Transaction;
-use crate::records::inode::Inode;
+use crate::records::inode::{Inode, TYPE_MASK, file_type};
 use crate::records::keys::{FileId, Space};
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Durability, Key};
@@ -92,6 +95,20 @@ pub struct ExecutedRecord {
     value: Vec<u8>,
 }
 
+/// Some records of executed changes, in the order in which they were noted.
+#[derive(Clone, Debug)]
+pub struct ExecutedPage {
+    /// The records.
+    pub records: Vec<ExecutedRecord>,
+    /// The number of changes up to the last one.
+    pub count: u64,
+    /// Whether there are no more.
+    pub is_last: bool,
+}
+
+/// Bytes of a record in a message, beside its value.
+const RECORD_BYTES: usize = 16;
+
 /// The latest number of each slot of each session, as far as the table has records.
 #[derive(Default)]
 pub(crate) struct Executed(Mutex<Latest>);
@@ -134,15 +151,19 @@ impl Executed {
         }
     }
 
-    /// Returns the keys of changes that were noted after a number of others, and the number of all.
-    fn since(&self, count: u64) -> (Vec<(u64, u8)>, u64) {
+    /// Returns the changes that were noted after a number of others, in this order, each with its number
+    /// in it, session and slot; and the number of all.
+    fn since(&self, count: u64) -> (Vec<(u64, u64, u8)>, u64) {
         let latest = self.0.lock();
         let mut keys = Vec::new();
         for (session, slots) in latest.sessions.iter().filter(|(_, one)| one.count_max > count) {
             let new = slots.latest.iter().enumerate().filter(|(_, (_, noted))| *noted > count);
-            keys.extend(new.map(|(slot, _)| (*session, slot as u8)));
+            keys.extend(new.map(|(slot, (_, noted))| (*noted, *session, slot as u8)));
         }
-        (keys, latest.count)
+        let count = latest.count;
+        drop(latest);
+        keys.sort_unstable();
+        (keys, count)
     }
 }
 
@@ -179,7 +200,10 @@ impl<'a> Outcome<'a> {
             }
             Outcome::Inode(inode) => {
                 value.push(2);
-                value.extend_from_slice(&inode.encode());
+                value.extend_from_slice(&match inode.target.is_empty() {
+                    true => inode.encode(),
+                    false => Inode { target: Vec::new(), ..(*inode).clone() }.encode(),
+                });
             }
             Outcome::Failed(errno) => {
                 value.push(3);
@@ -257,8 +281,11 @@ impl Tablet {
         if number != change.number {
             return Err(Error::Repeated);
         }
-        let reply = reply?;
+        let mut reply = reply?;
         let Operation::Change(change) = operation else { return Ok(Some(reply)) };
+        if let Reply::Inode(inode) = &mut reply {
+            self.restore_target(change, inode);
+        }
         Ok(Some(match (change, reply) {
             (Change::SetXattr { .. } | Change::RemoveXattr { .. }, _) => Reply::Done,
             (Change::WriteSmall { .. } | Change::PutChunks { .. }, Reply::Inode(inode)) => {
@@ -266,6 +293,16 @@ impl Tablet {
             }
             (_, reply) => reply,
         }))
+    }
+
+    /// Gives the inode of a symbolic link in a reply its target, unless it is gone.
+    fn restore_target(&self, change: &Change<'_>, inode: &mut Inode) {
+        if inode.mode & TYPE_MASK == file_type::SYMLINK {
+            inode.target = match change {
+                Change::Create { new, .. } => new.target.clone(),
+                _ => self.inode(inode.id).map(|inode| inode.target).unwrap_or_default(),
+            };
+        }
     }
 
     /// Records that a rule has refused a change, unless the slot has a record of it or of a later one.
@@ -307,23 +344,33 @@ impl Tablet {
         Ok(records)
     }
 
-    /// Returns the records of changes that were executed, or taken, after `count` of them, and the
-    /// number of all. It counts from the opening of the table on. Cost: the sessions, and one read
-    /// for each record.
+    /// Returns the records of changes that were executed, or taken, after `count` of them: all, or the
+    /// first ones once they have `bytes_max`. Also returns the number of changes up to the last one. It
+    /// counts from the opening of the table on. Cost: the sessions, and one read for each record.
     ///
     /// # Errors
     ///
     /// Fails as the table does.
-    pub fn executed_since(&self, count: u64) -> Result<(Vec<ExecutedRecord>, u64)> {
+    pub fn executed_since(&self, count: u64, bytes_max: usize) -> Result<ExecutedPage> {
         let (keys, count) = self.executed.since(count);
-        let mut records = Vec::new();
-        for (session, slot) in keys {
+        let mut page = ExecutedPage { records: Vec::new(), count, is_last: true };
+        let mut bytes = 0;
+        for (noted, session, slot) in keys {
+            if bytes >= bytes_max {
+                page.is_last = false;
+                break;
+            }
+            page.count = noted;
             // Its session may have ended just now.
             if let Some(value) = self.table.get(key(session, slot).as_ref())? {
-                records.push(ExecutedRecord { session, slot, value: value.to_vec() });
+                bytes += RECORD_BYTES + value.len();
+                page.records.push(ExecutedRecord { session, slot, value: value.to_vec() });
             }
         }
-        Ok((records, count))
+        if page.is_last {
+            page.count = count;
+        }
+        Ok(page)
     }
 
     /// Returns the record that the change will have that this thread executes, if it has a number.

@@ -17,7 +17,7 @@ pub(crate) mod joined;
 pub mod keys;
 pub(crate) mod listing;
 pub(crate) mod making;
-mod moments;
+pub(crate) mod moments;
 pub(crate) mod moving;
 pub(crate) mod open_files;
 pub(crate) mod pending;

@@ -5,7 +5,21 @@ use crate::error::Result;
 use crate::quota::Transaction;
 use crate::records::keys::Space;
 use crate::records::tablet::Tablet;
-use canopy_store::{Direction, Durability, Mark};
+use canopy_store::{Direction, Durability, Mark, Table};
+
+/// Returns the records of snapshots that a table has, each with its number.
+///
+/// # Errors
+///
+/// Fails as the table does.
+pub fn snapshot_records(table: &Table) -> Result<Vec<(u64, Vec<u8>)>> {
+    let mut scan = table.scan(&Space::Snapshots.range(), Direction::Forward)?;
+    let mut records = Vec::new();
+    while let Some(record) = scan.next()? {
+        records.push((record.key.hash, record.value.to_vec()));
+    }
+    Ok(records)
+}
 
 impl Tablet {
     /// Marks this moment of the table, with all that waits in memory. Writes nothing to storage:
@@ -19,20 +33,6 @@ impl Tablet {
         let _writer = self.writer.lock();
         self.flush_all_inodes()?;
         Ok(self.table.mark(lifetime_ms)?)
-    }
-
-    /// Returns the records of snapshots, each with its number.
-    ///
-    /// # Errors
-    ///
-    /// Fails as the table does.
-    pub fn snapshot_records(&self) -> Result<Vec<(u64, Vec<u8>)>> {
-        let mut scan = self.table.scan(&Space::Snapshots.range(), Direction::Forward)?;
-        let mut records = Vec::new();
-        while let Some(record) = scan.next()? {
-            records.push((record.key.hash, record.value.to_vec()));
-        }
-        Ok(records)
     }
 
     /// Writes the record of a snapshot, or removes it, for good.

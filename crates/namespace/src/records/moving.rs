@@ -349,6 +349,33 @@ impl Tablet {
         Ok(self.table.write(&batch, Durability::Durable)?)
     }
 
+    /// Returns whether the file of an entry that arrives with a partition came here by another way:
+    /// it has another name here, or none. A directory counts if another name of it is known.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn has_otherwise(&self, directory: FileId, entry: &MovedEntry) -> Result<bool> {
+        let id = entry.inode.id;
+        if entry.inode.has(flag::LINKED) {
+            return Ok(false);
+        }
+        let mut has_other = false;
+        self.each_name(id, |parent, name| {
+            has_other = (parent, name) != (directory, entry.name.as_slice());
+            !has_other
+        })?;
+        if has_other || entry.inode.is_pointer() {
+            return Ok(has_other);
+        }
+        for space in [Space::Links, Space::Orphans] {
+            if self.record(&space.of(id, b""))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Adds an entry to `batch` under a name, with everything that is of its file.
     pub(crate) fn add_entry(
         &self,

@@ -298,8 +298,26 @@ impl Tablet {
         self.orphans.lock().contains(&id)
     }
 
-    /// Returns files without a name that were held when they lost it.
-    pub fn nameless(&self) -> Vec<FileId> {
-        self.orphans.lock().iter().copied().collect()
+    /// Returns the number of files without a name that were held when they lost it.
+    pub fn nameless_count(&self) -> usize {
+        self.orphans.lock().len()
+    }
+
+    /// Returns those of these files that have no name and were held when they lost it, at most
+    /// `count_max`.
+    pub fn nameless_of(
+        &self,
+        files: impl Iterator<Item = FileId>,
+        count_max: usize,
+    ) -> Vec<FileId> {
+        let orphans = self.orphans.lock();
+        files.filter(|id| orphans.contains(id)).take(count_max).collect()
+    }
+
+    /// Returns files without a name that were held when they lost it, if they meet a condition: at
+    /// most `count_max`.
+    pub fn nameless(&self, is_one: impl Fn(&FileId) -> bool, count_max: usize) -> Vec<FileId> {
+        let orphans = self.orphans.lock();
+        orphans.iter().filter(|id| is_one(id)).take(count_max).copied().collect()
     }
 }

@@ -3,5 +3,5 @@
 mod kept;
 pub(crate) mod past;
 pub(crate) mod present;
-mod restore;
+pub(crate) mod restore;
 pub(crate) mod snapshots;

@@ -4,14 +4,20 @@
 //! Objects of files that have changed since are then copied from what is kept for the snapshot. A
 //! process that dies in between leaves the note: opening the namespace goes on from there. Snapshots
 //! stay, later ones too, and keep the objects that they need.
+//!
+//! Tables of a namespace on several servers are restored one by one ([`restore_table`],
+//! [`empty_table`]), by the rules of `canopy_cluster` (`restoring`).
 
+use crate::clock::Clock;
 use crate::contents::adopt_times;
 use crate::error::{Error, Result};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, put_first_records};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
+use crate::settings::Settings;
 use crate::snapshot::past::Past;
-use canopy_store::{Batch, Direction, Durability};
+use canopy_model::Ownership;
+use canopy_store::{Batch, Direction, Durability, KeyRange, Table};
 use std::sync::atomic::Ordering;
 
 impl Namespace {
@@ -32,13 +38,7 @@ impl Namespace {
         writer.ids.put_record(&self.tablet.table, &mut batch)?;
         batch.put(keys::open().as_ref(), b"")?;
         batch.put(keys::restoring().as_ref(), &past.number().to_be_bytes())?;
-        // Snapshots are those of now.
-        batch.delete_range(&Space::Snapshots.range())?;
-        let mut scan = self.tablet.table.scan(&Space::Snapshots.range(), Direction::Forward)?;
-        while let Some(record) = scan.next()? {
-            batch.put(record.key, record.value)?;
-        }
-        drop(scan);
+        keep(&mut batch, &self.tablet.table, Space::Snapshots)?;
         Ok(self.tablet.table.revert(past.number(), &batch)?)
     }
 
@@ -91,4 +91,55 @@ impl Namespace {
         self.contents.restore_object(id, &kept)?;
         adopt_times(&self.contents.open_object(id)?, inode)
     }
+}
+
+/// Makes a table of a namespace on several servers what it was at a checkpoint, in one commit. These
+/// records stay as they are: ids of files that were given out, snapshots, and ended sessions of
+/// contents. Replies to changes of sessions go: no client of before may send its changes again.
+///
+/// # Errors
+///
+/// Fails with `Store` if the checkpoint is gone, or another process has opened the table since, and
+/// as storage does.
+pub fn restore_table(table: &Table, checkpoint: u64) -> Result<()> {
+    let mut batch = Batch::new();
+    if let Some(ids) = table.get(keys::ids().as_ref())? {
+        batch.put(keys::ids().as_ref(), &ids)?;
+    }
+    keep(&mut batch, table, Space::Snapshots)?;
+    keep(&mut batch, table, Space::Ended)?;
+    batch.delete_range(&Space::Executed.range())?;
+    Ok(table.revert(checkpoint, &batch)?)
+}
+
+/// Makes a table of a namespace on several servers one that has just been added to it, in one write.
+/// Its checkpoints, and the ids that it has given out, stay.
+///
+/// # Errors
+///
+/// Fails with `Store` if another process has opened the table since, and as storage does.
+pub fn empty_table(
+    table: &Table,
+    settings: &Settings,
+    owner: Ownership,
+    clock: &Clock,
+) -> Result<()> {
+    let mut batch = Batch::new();
+    batch.delete_range(&KeyRange::all())?;
+    if let Some(ids) = table.get(keys::ids().as_ref())? {
+        batch.put(keys::ids().as_ref(), &ids)?;
+    }
+    put_first_records(&mut batch, settings, owner, clock(), flag::FURTHER)?;
+    batch.put(keys::new().as_ref(), b"")?;
+    Ok(table.write(&batch, Durability::Durable)?)
+}
+
+/// Adds to `batch`, which follows a revert, the records of a space as they are now.
+fn keep(batch: &mut Batch, table: &Table, space: Space) -> Result<()> {
+    batch.delete_range(&space.range())?;
+    let mut scan = table.scan(&space.range(), Direction::Forward)?;
+    while let Some(record) = scan.next()? {
+        batch.put(record.key, record.value)?;
+    }
+    Ok(())
 }

@@ -41,7 +41,8 @@ pub enum SnapshotCommand {
     ///
     /// Restores names, attributes, contents, indexes, and limits and usage of quotas, all at once. All
     /// later changes are lost: make a snapshot first if you may need them. All snapshots stay. The
-    /// namespace must not be mounted. To get back a few files, copy them from the snapshot on a mount:
+    /// namespace must not be mounted; if it is on several servers, stop these first (docs/cluster.md).
+    /// If the command is interrupted, the same command finishes it. To get back a few files, copy them from the snapshot on a mount:
     /// cp -a '/projects/[@monday]/a' /projects/a
     ///
     /// Example: canopy ns snapshot restore /srv/projects monday
