@@ -134,7 +134,8 @@ fn scaling(rates: &Area<'_>, costs: &Area<'_>, table: &Table) -> anyhow::Result<
         Curve::limit("10 % more than of 1", [(1.0, 1.1 * first_cost), (end, 1.1 * first_cost)]),
     ];
     let x = Axis { label: "servers", range: 0.0..end + 1.0 };
-    let y = Axis { label: "us of the servers a create", range: 0.0..2.0 * first_cost };
+    let most = points.values().map(|(_, cost)| *cost).fold(1.1 * first_cost, f64::max);
+    let y = Axis { label: "us of the servers a create", range: 0.0..1.6 * most };
     panel(costs, "4: cost of a create", x, y, &curves)
 }
 
