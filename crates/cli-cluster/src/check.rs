@@ -101,7 +101,7 @@ impl Shown {
         match all {
             0 => format!("{records} records read, {:.0}/s", rate(records)),
             all => {
-                let [read, all] = [bytes, all].map(|bytes| human_size(bytes));
+                let [read, all] = [bytes, all].map(human_size);
                 format!("{read} of {all} of contents read, {}/s", human_size(rate(bytes) as u64))
             }
         }
