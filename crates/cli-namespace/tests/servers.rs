@@ -66,7 +66,7 @@ fn commands_for_one_table_name_those_for_servers() {
     let start = format!("'canopy cluster start {shown} --listen ADDRESS'");
     let mount = format!("mount it (canopy ns mount {shown} DIRECTORY)");
     let words: &[(&[&str], &str)] = &[
-        (&["check", "--snapshot", "monday", &shown], "of what it is now"),
+        (&["check", "--snapshot", "monday", &shown], "has no snapshot monday"),
         (&["quota", &shown], &start),
         (&["quota", &shown, "--user", "nobody", "--bytes", "1G"], &start),
         (&["import", &tree, &shown], &start),

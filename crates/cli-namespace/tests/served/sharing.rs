@@ -118,6 +118,7 @@ fn programs_of_two_mounts_append_in_turn() {
     log.sync_all().unwrap();
     let cut = OpenOptions::new().write(true).open(other.join("sent")).unwrap();
     cut.set_len(2).unwrap();
+    drop(cut);
     log.write_all(b"more\n").unwrap();
     drop(log);
     for on in [&one, &other] {

@@ -14,7 +14,7 @@ use canopy_namespace::{
 use canopy_partition::{PartitionId, ServerId, SplitPolicy};
 use canopy_store::Environment;
 use canopy_store::storage::MemoryStorage;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -47,6 +47,8 @@ pub struct Net {
     count: u32,
     processes: RwLock<BTreeMap<ServerId, Arc<Process>>>,
     faults: Mutex<Option<Faults>>,
+    /// Held for reading by messages with which a server dies.
+    deaths: RwLock<()>,
     own: Weak<Net>,
 }
 
@@ -62,6 +64,7 @@ impl Net {
             count,
             processes: RwLock::default(),
             faults: Mutex::default(),
+            deaths: RwLock::default(),
             own: own.clone(),
         });
         net.servers().for_each(|server| net.restart(server));
@@ -98,8 +101,10 @@ impl Net {
         self.process(home)?.split(directory, PartitionId::ZERO, steps)
     }
 
+    /// Sets the fates of messages from now on. Servers that earlier messages kill have died by then.
     pub fn set_faults(&self, faults: Option<Faults>) {
         *self.faults.lock() = faults;
+        drop(self.deaths.write());
     }
 
     fn process(&self, server: ServerId) -> Result<Arc<Process>, Error> {
@@ -107,14 +112,19 @@ impl Net {
         process.ok_or_else(|| unreachable(server))
     }
 
-    fn fate(&self, server: ServerId, request: &Request<'_>) -> Fate {
+    /// Returns the fate of a message, and a guard if a server dies with it.
+    fn fate(
+        &self,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> (Fate, Option<RwLockReadGuard<'_, ()>>) {
         let Request::OfServer(ServerRequest::Intent(_, step)) = request else {
-            return Fate::Arrives;
+            return (Fate::Arrives, None);
         };
-        match self.faults.lock().as_mut() {
-            Some(faults) => faults(server, step),
-            None => Fate::Arrives,
-        }
+        let mut faults = self.faults.lock();
+        let fate = faults.as_mut().map_or(Fate::Arrives, |faults| faults(server, step));
+        let kills = matches!(fate, Fate::KillBefore(_) | Fate::KillAfter(_));
+        (fate, kills.then(|| self.deaths.read()))
     }
 
     /// Makes everything outlast a crash.
@@ -190,7 +200,7 @@ impl Peers for Line {
         request: &Request<'_>,
     ) -> Result<Response, Error> {
         let net = self.net(server)?;
-        let fate = net.fate(server, request);
+        let (fate, _death) = net.fate(server, request);
         match fate {
             Fate::Lost => return Err(unreachable(server)),
             Fate::KillBefore(victim) => net.kill(victim),
