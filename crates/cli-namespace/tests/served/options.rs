@@ -1,7 +1,7 @@
 //! How a namespace on several servers is named, and options of its mount.
 
 use crate::common::{CANOPY, NOBODY, as_user, failure, has, ns, shell, success};
-use crate::site::{Process, Site, mount_line};
+use crate::site::{Site, mount_line, reserve};
 use nix::unistd::{User, geteuid};
 use std::fs;
 use std::io::Write;
@@ -214,7 +214,12 @@ fn commands_notice_that_all_processes_were_killed() {
     fs::write(on.join("file"), "text").unwrap();
     success(&site.unmount("on"));
     let addresses = site.url();
-    site.processes.drain(..).for_each(Process::kill);
+    let ends = site.processes.drain(..).map(|process| {
+        let address = process.address.clone();
+        process.kill();
+        reserve(&address)
+    });
+    let _reserved = Vec::from_iter(ends);
     // At once, a lease may still be valid.
     let place = &site.namespace;
     let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());

@@ -2,8 +2,12 @@
 //! mounted or running, whatever happens.
 
 use crate::common::{CANOPY, ns, success};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -28,6 +32,15 @@ impl Process {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+/// Keeps other processes from listening at the address of one that has ended. Nobody answers there.
+pub fn reserve(address: &str) -> OwnedFd {
+    let address: SocketAddrV4 = address.parse().unwrap();
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    set_socket_reuseaddr(&socket, true).unwrap();
+    bind(&socket, &address).unwrap();
+    socket
 }
 
 impl Drop for Process {
