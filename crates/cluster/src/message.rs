@@ -171,7 +171,7 @@ pub enum ServerRequest<'a> {
     Intent(IntentId, Box<IntentMessage<'a>>),
     /// To the home of a directory: returns what a search on another server has to know of it.
     Ancestor(FileId),
-    /// Returns what the server has of a directory, as [`Request::DirectoryAtServer`] does.
+    /// Returns the server's part of a directory, as [`Request::DirectoryAtServer`] does.
     DirectoryAtServer(FileId),
     /// A round of a cut.
     Cut(CutId, CutMessage),

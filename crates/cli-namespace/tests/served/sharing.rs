@@ -112,7 +112,7 @@ fn programs_of_two_mounts_append_in_turn() {
             assert!(fs::read_to_string(on.join(name)).unwrap() == expected, "{name}");
         }
     }
-    // What somebody else cuts off leaves no hole.
+    // After another mount has truncated the file, appending leaves no hole.
     let mut log = OpenOptions::new().append(true).open(one.join("sent")).unwrap();
     log.write_all(b"last\n").unwrap();
     log.sync_all().unwrap();

@@ -118,9 +118,9 @@ pub(crate) type Items = Vec<(ServerId, Item)>;
 /// The part of a check that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many records were read.
+    /// Number of records that were read.
     Records(u64),
-    /// So many bytes of contents were read, of all.
+    /// Contents that were read.
     Contents {
         /// Bytes that were read.
         bytes: u64,

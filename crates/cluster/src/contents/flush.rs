@@ -64,7 +64,7 @@ impl Files {
 
     /// Does the same for a caller that has `flushing`.
     pub(super) fn flush_held(&self, file: &OpenFile) -> Result<()> {
-        // What is sent in part cannot be taken back.
+        // A partial send cannot be undone, so no signal interrupts it.
         let _work = program::work_for_nobody();
         let work = {
             let mut state = file.state.lock();

@@ -248,7 +248,7 @@ fn a_late_entry_does_not_touch_a_file_that_came_by_a_rename() {
         RenameMode::NoReplace,
     );
     assert!(!late.entry(&name, &before));
-    // What is left of the attempt goes.
+    // The next split removes the remains of the attempt.
     assert!(process.split(ROOT, PartitionId::ZERO, &mut |_: HandOverStage| true).unwrap());
     work(&process);
     assert!(process.is_at_rest().unwrap());

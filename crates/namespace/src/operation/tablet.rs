@@ -115,8 +115,8 @@ impl Tablet {
             return Ok(false);
         }
         let without = match self.range.is_split(directory) {
-            // Of a directory on several tablets, most hold such a half alone. One look-up finds it;
-            // that by the directory's name would cost four and a scan before.
+            // Most tablets of a split directory hold only its content half. One look-up finds that;
+            // a look-up by the directory's name would cost four and a scan.
             true => match self.record(&Space::Directories.of(directory, b""))? {
                 Some(half) => return Ok(!half.has(flag::ACCESS_HALF)),
                 None => flag::ACCESS_HALF,
