@@ -48,6 +48,18 @@ struct Map {
     filtered_keys: usize,
 }
 
+/// Sequence numbers of the readers that see least and most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReaderRange {
+    pub(crate) oldest: u64,
+    pub(crate) newest: u64,
+}
+
+impl ReaderRange {
+    /// Nobody reads what was before.
+    pub(crate) const NONE: Self = ReaderRange { oldest: u64::MAX, newest: 0 };
+}
+
 /// Nearly every key has one version.
 enum Versions {
     One(Version),
@@ -143,12 +155,12 @@ impl Versions {
         }
     }
 
-    /// Adds the newest version. Those before it stay if a reader at `oldest_reader` or later, but
-    /// before the new one, may need them, or if the new one changes them.
-    fn push(&mut self, version: Version, oldest_reader: u64) {
+    /// Adds the newest version. Those before it stay if a reader of `readers` may need them, or if
+    /// the new one changes them and could not be combined with them.
+    fn push(&mut self, version: Version, readers: ReaderRange) {
         let replaces = version.op != Op::Merge;
         if let (Versions::One(before), true) =
-            (&mut *self, replaces && oldest_reader >= version.sequence)
+            (&mut *self, replaces && readers.oldest >= version.sequence)
         {
             *before = version;
             return;
@@ -157,11 +169,11 @@ impl Versions {
             Versions::One(before) => vec![before],
             Versions::Many(before) => before,
         };
-        if replaces && oldest_reader >= version.sequence {
+        if replaces && readers.oldest >= version.sequence {
             versions.clear();
         } else if replaces {
             // Keep the versions that the oldest reader sees, down to a value that hides older ones.
-            let seen = versions.iter().rposition(|before| before.sequence <= oldest_reader);
+            let seen = versions.iter().rposition(|before| before.sequence <= readers.oldest);
             let seen = seen.map_or(&versions[..0], |at| &versions[..=at]);
             let first = seen.iter().rposition(|before| before.op != Op::Merge).unwrap_or(0);
             versions.drain(..first);
@@ -169,6 +181,34 @@ impl Versions {
         versions.push(version);
         *self = Versions::Many(versions);
     }
+
+    /// Returns the newest version, if it was made after `sequence`.
+    fn newest_after(&mut self, sequence: u64) -> Option<&mut Version> {
+        let newest = match self {
+            Versions::One(version) => Some(version),
+            Versions::Many(versions) => versions.last_mut(),
+        };
+        newest.filter(|version| version.sequence > sequence)
+    }
+}
+
+impl Version {
+    /// Takes up the operand of a later merge.
+    fn take_up(&mut self, key: KeyRef<'_>, merge: Version, operator: &dyn MergeOperator) {
+        let value = match self.op {
+            Op::Merge => operator.combine(key, &self.value, &merge.value),
+            Op::Put => operator.apply(key, Some(&self.value), &merge.value),
+            Op::Delete => operator.apply(key, None, &merge.value),
+        };
+        let op = if self.op == Op::Merge { Op::Merge } else { Op::Put };
+        *self = Version { sequence: merge.sequence, op, value: value.into() };
+    }
+}
+
+/// Returns the sequence number of the last removal of a range with a key; 0 if there is none.
+fn last_range_delete(range_deletes: &[(KeyRange, u64)], key: KeyRef<'_>) -> u64 {
+    let of_key = range_deletes.iter().rev().find(|(range, _)| range.contains(key));
+    of_key.map_or(0, |(_, sequence)| *sequence)
 }
 
 impl Map {
@@ -222,8 +262,8 @@ impl Memtable {
     }
 
     /// Returns a memtable of records that a log had.
-    pub(crate) fn of_log(records: Unsorted) -> Self {
-        let sorted = Sorted::new(records);
+    pub(crate) fn of_log(records: Unsorted, operator: Option<&dyn MergeOperator>) -> Self {
+        let sorted = Sorted::new(records).combined(operator);
         let bytes = sorted.memory_bytes().into();
         Memtable { sorted: Some(Arc::new(sorted)), bytes, ..Memtable::default() }
     }
@@ -236,13 +276,14 @@ impl Memtable {
     }
 
     /// Adds a batch in the encoding of the log, which may be damaged. Its changes get the sequence
-    /// numbers after `sequence`; returns the last one. Versions that no reader at `oldest_reader`
-    /// or later needs may go.
+    /// numbers after `sequence`; returns the last one. Versions that no reader needs may go. Merges
+    /// that no reader tells apart become one, so a key that changes often stays quick to read.
     pub(crate) fn insert(
         &self,
         batch: &[u8],
         mut sequence: u64,
-        oldest_reader: u64,
+        readers: ReaderRange,
+        operator: Option<&dyn MergeOperator>,
     ) -> Result<u64> {
         let map = &mut *self.map.write();
         let mut bytes = 0;
@@ -260,7 +301,20 @@ impl Memtable {
                     map.filter.add(fingerprint(record.key));
                     // Nearly every key is new, so it is looked for once.
                     match map.keys.entry(record.key.to_key()) {
-                        Entry::Occupied(mut known) => known.get_mut().push(version, oldest_reader),
+                        Entry::Occupied(mut known) => {
+                            let told_apart = if version.op == Op::Merge {
+                                let deleted = last_range_delete(&map.range_deletes, record.key);
+                                readers.newest.max(deleted)
+                            } else {
+                                u64::MAX
+                            };
+                            match (known.get_mut().newest_after(told_apart), operator) {
+                                (Some(newest), Some(operator)) => {
+                                    newest.take_up(record.key, version, operator);
+                                }
+                                _ => known.get_mut().push(version, readers),
+                            }
+                        }
                         Entry::Vacant(new) => {
                             new.insert(Versions::One(version));
                         }
@@ -430,7 +484,7 @@ mod tests {
         for at in 0..FILTERED_KEYS[1] + 10 {
             let mut batch = Batch::new();
             batch.put(Key::named(1, &at.to_le_bytes()).as_ref(), b"v").unwrap();
-            sequence = memtable.insert(batch.bytes(), sequence, u64::MAX).unwrap();
+            sequence = memtable.insert(batch.bytes(), sequence, ReaderRange::NONE, None).unwrap();
             let is_near = |keys: &usize| at.abs_diff(*keys) < 3;
             if FILTERED_KEYS.iter().any(is_near) {
                 assert!((0..=at).all(look_now), "after {at}");
@@ -438,5 +492,123 @@ mod tests {
             assert!(!look_now(at + 1));
         }
         assert!((0..9).all(look) && !look(9), "older readers see what was there");
+    }
+
+    /// Adds operands to a value, with a comma.
+    struct Append;
+
+    impl MergeOperator for Append {
+        fn name(&self) -> &str {
+            "append"
+        }
+
+        fn apply(&self, _: KeyRef<'_>, value: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
+            [value.unwrap_or(b"-"), b",", operand].concat()
+        }
+
+        fn combine(&self, _: KeyRef<'_>, first: &[u8], second: &[u8]) -> Vec<u8> {
+            [first, b",", second].concat()
+        }
+    }
+
+    /// Makes a change of one key, and returns the number of its versions.
+    fn change(memtable: &Memtable, sequence: u64, readers: ReaderRange, op: Op) -> usize {
+        let (key, name) = (Key::named(1, b"key"), sequence.to_string());
+        let mut batch = Batch::new();
+        match op {
+            Op::Put => batch.put(key.as_ref(), name.as_bytes()).unwrap(),
+            Op::Merge => batch.merge(key.as_ref(), name.as_bytes()).unwrap(),
+            Op::Delete => batch.delete(key.as_ref()).unwrap(),
+        };
+        memtable.insert(batch.bytes(), sequence - 1, readers, Some(&Append)).unwrap();
+        memtable.map.read().keys[&key].as_slice().len()
+    }
+
+    /// Returns what a reader sees; none if older records decide.
+    fn seen(memtable: &Memtable, sequence: u64) -> Option<String> {
+        let key = Key::named(1, b"key");
+        let (key, mut resolution) = (key.as_ref(), Resolution::new(Some(&Append)));
+        let below = match memtable.get(key, fingerprint(key), sequence, &mut resolution) {
+            Found::Older => return None,
+            Found::Value(value) => Some(value),
+            Found::Nothing => None,
+        };
+        resolution.finish(key, below).map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn merges_that_no_reader_tells_apart_are_one_version() {
+        let memtable = Memtable::default();
+        for sequence in 1..=1000 {
+            assert_eq!(change(&memtable, sequence, ReaderRange::NONE, Op::Merge), 1);
+        }
+        // What is older than all operands is not here.
+        assert_eq!(seen(&memtable, u64::MAX), None);
+        assert_eq!(change(&memtable, 1001, ReaderRange::NONE, Op::Put), 1);
+        assert_eq!(change(&memtable, 1002, ReaderRange::NONE, Op::Merge), 1);
+        assert_eq!(seen(&memtable, u64::MAX).unwrap(), "1001,1002");
+        assert_eq!(change(&memtable, 1003, ReaderRange::NONE, Op::Delete), 1);
+        assert_eq!(seen(&memtable, u64::MAX), None);
+        assert_eq!(change(&memtable, 1004, ReaderRange::NONE, Op::Merge), 1);
+        assert_eq!(seen(&memtable, u64::MAX).unwrap(), "-,1004");
+    }
+
+    #[test]
+    fn readers_keep_the_merges_that_they_tell_apart() {
+        let memtable = Memtable::default();
+        change(&memtable, 1, ReaderRange::NONE, Op::Put);
+        change(&memtable, 2, ReaderRange::NONE, Op::Merge);
+        // One reader sees 2, and another 4.
+        let readers = ReaderRange { oldest: 2, newest: 2 };
+        assert_eq!(change(&memtable, 3, readers, Op::Merge), 2);
+        assert_eq!(change(&memtable, 4, readers, Op::Merge), 2);
+        let readers = ReaderRange { oldest: 2, newest: 4 };
+        for sequence in 5..100 {
+            assert_eq!(change(&memtable, sequence, readers, Op::Merge), 3);
+        }
+        assert_eq!(seen(&memtable, 2).unwrap(), "1,2");
+        assert_eq!(seen(&memtable, 4).unwrap(), "1,2,3,4");
+        let all = Vec::from_iter((1..100).map(|sequence| sequence.to_string())).join(",");
+        assert_eq!(seen(&memtable, u64::MAX).unwrap(), all);
+    }
+
+    #[test]
+    fn a_merge_after_the_removal_of_a_range_knows_nothing_of_before() {
+        let memtable = Memtable::default();
+        change(&memtable, 1, ReaderRange::NONE, Op::Put);
+        let mut batch = Batch::new();
+        batch.delete_range(&KeyRange::all()).unwrap();
+        memtable.insert(batch.bytes(), 1, ReaderRange::NONE, Some(&Append)).unwrap();
+        change(&memtable, 3, ReaderRange::NONE, Op::Merge);
+        change(&memtable, 4, ReaderRange::NONE, Op::Merge);
+        assert_eq!(seen(&memtable, u64::MAX).unwrap(), "-,3,4");
+    }
+
+    #[test]
+    fn records_of_a_log_are_one_of_each_key() {
+        let mut records = Unsorted::default();
+        let mut batch = Batch::new();
+        for number in 0..100u32 {
+            let key = Key::named(1, &[(number % 7) as u8]);
+            match number / 7 {
+                0 => batch.put(key.as_ref(), b"first").unwrap(),
+                _ => batch.merge(key.as_ref(), &number.to_le_bytes()).unwrap(),
+            };
+        }
+        for change in Changes::new(batch.bytes()) {
+            let Some(Mutation::Record(record)) = change else { panic!("not a record") };
+            records.push(record);
+        }
+        let memtable = Memtable::of_log(records, Some(&Append));
+        assert_eq!(memtable.sorted.as_ref().unwrap().len(), 7);
+        for name in 0..7 {
+            let key = Key::named(1, &[name]);
+            let (key, mut resolution) = (key.as_ref(), Resolution::new(Some(&Append)));
+            let found = memtable.get(key, fingerprint(key), u64::MAX, &mut resolution);
+            let Found::Value(value) = found else { panic!("{found:?}") };
+            let operands = (7..100u32).filter(|number| number % 7 == u32::from(name));
+            let operands = operands.flat_map(|number| [&b","[..], &number.to_le_bytes()].concat());
+            assert_eq!(value, [&b"first"[..], &Vec::from_iter(operands)].concat());
+        }
     }
 }

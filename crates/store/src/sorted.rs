@@ -122,6 +122,28 @@ impl Sorted {
         Sorted(records)
     }
 
+    /// Makes the records of each key one, so that a key that changed often is quick to read.
+    pub(crate) fn combined(mut self, operator: Option<&dyn MergeOperator>) -> Self {
+        let (mut places, length) = (Vec::with_capacity(self.len()), self.len());
+        let mut start = 0;
+        while start < length {
+            let group = start..self.group_from(start).end.min(length);
+            start = group.end;
+            if group.len() == 1 {
+                places.push(self.0.places[group.start]);
+                continue;
+            }
+            let key = self.record(group.start).key.to_key();
+            let mut resolution = Resolution::new(operator);
+            let below = self.resolve(group, &mut resolution);
+            let record = resolution.into_record(&key, below);
+            self.0.push(record.as_ref());
+            places.extend(self.0.places.pop());
+        }
+        self.0.places = places;
+        self
+    }
+
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.memory_bytes()
     }

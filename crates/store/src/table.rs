@@ -23,7 +23,7 @@ use crate::error::{Error, Fenced, Invalid, Result};
 use crate::key::KeyRange;
 use crate::log::LogWriter;
 use crate::manifest::{LeaseKind, LogStart, Manifest, Phase, Run, State};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, ReaderRange};
 use crate::merge::MergeOperator;
 use crate::names::TableId;
 use crate::numbers::RunLayout;
@@ -279,9 +279,13 @@ impl Write {
         waits
     }
 
-    /// Returns the sequence number of the reader that sees least, if there is any.
-    fn oldest_reader(&self) -> u64 {
-        self.readers.keys().next().copied().unwrap_or(u64::MAX)
+    /// Returns which states readers see.
+    fn reader_range(&self) -> ReaderRange {
+        let (oldest, newest) = (self.readers.keys().next(), self.readers.keys().next_back());
+        ReaderRange {
+            oldest: oldest.copied().unwrap_or(ReaderRange::NONE.oldest),
+            newest: newest.copied().unwrap_or(ReaderRange::NONE.newest),
+        }
     }
 }
 
@@ -503,8 +507,9 @@ impl Table {
             }
             write.check()?;
             write.check_range(batch)?;
-            let (before, oldest_reader) = (write.sequence, write.oldest_reader());
-            let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
+            let (before, readers) = (write.sequence, write.reader_range());
+            let operator = self.options.operator.as_deref();
+            let sequence = write.active.insert(batch.bytes(), before, readers, operator)?;
             write.sequence = sequence;
             if self.is_read_only {
                 return Ok(());

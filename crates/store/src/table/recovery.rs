@@ -6,7 +6,7 @@ use crate::commit::current;
 use crate::error::{Error, Result};
 use crate::log::{Damaged, replay};
 use crate::manifest::{LogStart, Run};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, ReaderRange};
 use crate::salvage::{Loss, keep_aside, put_note};
 use crate::sorted::Unsorted;
 use bytes::Bytes;
@@ -44,9 +44,9 @@ impl Recovery {
         let memtables = parallel(&mut workers, chunks, |(), chunk| {
             let mut replayed = Replayed::default();
             for group in chunk {
-                replayed.add(&group, options.memtable_bytes)?;
+                replayed.add(&group, options)?;
             }
-            Ok::<_, Error>(replayed.finish())
+            Ok::<_, Error>(replayed.finish(options))
         })?;
         let sequence = memtables.iter().map(|(_, sequence)| *sequence).max().unwrap_or(0);
         Ok((memtables.into_iter().flat_map(|(memtables, _)| memtables).collect(), sequence))
@@ -71,12 +71,14 @@ enum PendingMemtable {
 impl Replayed {
     /// Adds a group of a log. Removals of ranges, which are rare, need a memtable that knows what
     /// was before them.
-    fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
+    fn add(&mut self, group: &[u8], options: &Options) -> Result<()> {
+        let (memtable_bytes, operator) = (options.memtable_bytes, options.operator.as_deref());
         match self.parts.last_mut() {
             // Records after range deletes stay with them, so that many range deletes make few
             // memtables.
             Some(PendingMemtable::WithRanges(memtable)) if memtable.bytes() < memtable_bytes => {
-                self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
+                self.sequence =
+                    memtable.insert(group, self.sequence, ReaderRange::NONE, operator)?;
                 return Ok(());
             }
             Some(PendingMemtable::Records(_)) => {}
@@ -90,7 +92,8 @@ impl Replayed {
                 Mutation::DeleteRange(_) => {
                     records.truncate(before);
                     let memtable = Memtable::default();
-                    self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
+                    self.sequence =
+                        memtable.insert(group, self.sequence, ReaderRange::NONE, operator)?;
                     self.parts.push(PendingMemtable::WithRanges(memtable));
                     return Ok(());
                 }
@@ -100,9 +103,10 @@ impl Replayed {
     }
 
     /// Returns memtables, the oldest first, and the number of the last change in them.
-    fn finish(self) -> (Vec<Arc<Memtable>>, u64) {
+    fn finish(self, options: &Options) -> (Vec<Arc<Memtable>>, u64) {
+        let operator = options.operator.as_deref();
         let memtables = self.parts.into_iter().map(|part| match part {
-            PendingMemtable::Records(records) => Memtable::of_log(records),
+            PendingMemtable::Records(records) => Memtable::of_log(records, operator),
             PendingMemtable::WithRanges(memtable) => memtable,
         });
         let memtables = memtables.filter(|memtable| !memtable.is_empty());

@@ -6,7 +6,7 @@ use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
 use crate::error::{Error, Fenced, Result};
 use crate::manifest::{LeaseKind, Run};
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, ReaderRange};
 use crate::names::TableId;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -25,7 +25,8 @@ impl Table {
         let mut flushing = self.flushing.lock();
         let then = runs_at(&self.environment, self.id, checkpoint)?;
         let memtable = Memtable::default();
-        memtable.insert(batch.bytes(), 0, u64::MAX)?;
+        let operator = self.options.operator.as_deref();
+        memtable.insert(batch.bytes(), 0, ReaderRange::NONE, operator)?;
         let changes = self.write_runs(&flushing, vec![Arc::new(memtable)])?;
         let known = flushing.manifest.clone();
         let committed = commit(&self.environment, self.id, Some(&known), |state, _| {
