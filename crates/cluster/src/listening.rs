@@ -14,6 +14,7 @@ use crate::peers::Peers;
 use crate::process::{Process, ProcessSettings};
 use crate::remote::{Patience, Remote};
 use crate::rights::{Allowed, Rights};
+use crate::server::Server;
 use crate::wire::{
     Address, BODY_MAX, Batch, Call, ClientSecurity, Grant, Limits, Listener, Peer, Replies,
     ServerSecurity, Service, Window,
@@ -36,6 +37,9 @@ const CLIENT_THREADS: usize = 128;
 
 /// Threads for servers at most. Their requests wait for nobody.
 const SERVER_THREADS: usize = 32;
+
+/// Time that a frame of several calls waits for others of its server.
+const TURN: Duration = Duration::from_millis(10);
 
 /// Returns the threads that one client can use at once.
 fn client_share(is_trusted: bool) -> usize {
@@ -367,6 +371,8 @@ impl Inner {
         let mut done = Vec::with_capacity(calls.len());
         let mut touched = BTreeMap::new();
         let is_alone = calls.len() == 1;
+        let contested = (!is_alone).then(|| self.server_of(&calls[0])).flatten();
+        let turn = contested.as_ref().and_then(|server| server.frame_turn.try_lock_for(TURN));
         for call in calls {
             self.process.metrics().bytes_in.add(call.body().len() as u64);
             let Ok(envelope) = postcard::from_bytes::<Envelope<'_>>(call.body()) else {
@@ -415,6 +421,7 @@ impl Inner {
             };
             done.push((call, server, answer));
         }
+        drop(turn);
         let outcomes = touched.into_iter().map(|(server, (epoch, is_change))| {
             (server, epoch.and_then(|epoch| self.make_durable(server, epoch, is_change)))
         });
@@ -430,6 +437,14 @@ impl Inner {
             let body = envelope::encode(&answer);
             self.process.metrics().bytes_out.add(body.len() as u64);
             replies.answer(call, &body);
+        }
+    }
+
+    /// Returns the server that a call is for, if it runs here.
+    fn server_of(&self, call: &Call) -> Option<Arc<Server>> {
+        match postcard::from_bytes::<Envelope<'_>>(call.body()) {
+            Ok(Envelope::Request { server, .. }) => self.process.server(server).ok(),
+            _ => None,
         }
     }
 

@@ -12,7 +12,8 @@ use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::{Asked, Peers};
 use crate::waits::{SilentServers, Wait, WaitObserver, WaitingRequest};
 use crate::wire::{
-    Address, BODY_MAX, ClientSecurity, Connections, Pending, Refusal, SHARED_MAX, Terms, WireError,
+    Address, BODY_MAX, ClientSecurity, Connections, Destination, Pending, Refusal, SHARED_MAX,
+    Terms, WireError,
 };
 use bytes::Bytes;
 use canopy_namespace::operation::{Hold, Operation, program};
@@ -31,6 +32,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Time in which a process says where servers run.
 const ROUTE_TIME: Duration = Duration::from_secs(2);
+
+/// The same, once another process has said something: one that is dead must not delay the next look.
+const ROUTE_TIME_OF_MORE: Duration = Duration::from_millis(100);
 
 /// Time without an answer after which the client asks whether another process runs the server. Each
 /// further time is twice as long.
@@ -267,7 +271,8 @@ impl Remote {
         }
     }
 
-    /// Asks processes that were not asked yet, until one knows a newer map.
+    /// Asks processes that were not asked yet, until one knows a newer map. Those that are connected
+    /// come first: a connection to a dead one is tried with pauses.
     fn ask_for_route(
         &self,
         addresses: &[Address],
@@ -277,12 +282,14 @@ impl Remote {
         let question = envelope::encode(&Envelope::Route);
         let (mut answered, mut is_final) = (false, true);
         let mut last = Error::NotRunning(ServerId(0));
-        for address in addresses {
-            if !asked.insert(address.to_string()) {
+        let all = addresses.iter().map(|address| self.connections.to(address));
+        let (connected, others): (Vec<_>, Vec<_>) = all.partition(Destination::is_connected);
+        for process in connected.into_iter().chain(others) {
+            if !asked.insert(process.address().to_string()) {
                 continue;
             }
-            let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
-            let pending = self.connections.to(address).start(&question, terms);
+            let time = if answered { ROUTE_TIME_OF_MORE } else { ROUTE_TIME };
+            let pending = process.start(&question, Terms::within(time).with_room(ROOM));
             match wait(pending, true, Duration::MAX, &mut || Some(Duration::MAX)) {
                 Ok(answer) => match envelope::route(&answer) {
                     // Another cluster may have got the address.
@@ -596,7 +603,7 @@ impl Pauses {
         Pauses { next: PAUSE_MIN, deadline }
     }
 
-    /// SilentServers. Returns false, at once, if the deadline is over.
+    /// Waits until the next attempt. Returns false, at once, if the deadline is over.
     fn wait(&mut self) -> bool {
         if Instant::now() + self.next > self.deadline {
             return false;

@@ -47,6 +47,9 @@ pub(crate) struct Server {
     pub(crate) metrics: Arc<Metrics>,
     /// Held by changes of attributes of directories, which several servers get.
     attributes: Mutex<()>,
+    /// Held for a frame of many calls while they run, to spare them a contest for the tablet's lock.
+    /// Nothing depends on it.
+    pub(crate) frame_turn: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
     /// Leases of directories, for clients.
@@ -188,6 +191,7 @@ impl Server {
             layout,
             metrics,
             attributes: Mutex::new(()),
+            frame_turn: Mutex::new(()),
             sessions,
             leases: Leases::default(),
             arrived_holds: ArrivedHolds::default(),

@@ -1,12 +1,15 @@
 //! Calls as a service gets them, and their way back.
 
+use crate::wire::duplex::SharedDuplex;
 use crate::wire::frame::{FrameWriter, Status};
 use crate::wire::limits::Grant;
 use crate::wire::peer::Peer;
 use crate::wire::registry::Share;
+use crate::wire::security::Stream;
+use crate::wire::served::ServerEnd;
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Waker};
 use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
@@ -95,8 +98,8 @@ impl Call {
 
     /// Answers. An answer with more bytes than [`room`](Call::room) becomes an error of the client.
     pub fn answer(mut self, body: &[u8]) {
-        if let Some(waker) = self.end(Status::Answered, body) {
-            waker.wake();
+        if let Some(task) = self.end(Status::Answered, body) {
+            self.frame.connection.write_now(task);
         }
     }
 
@@ -150,19 +153,24 @@ impl Drop for Call {
 /// when this is dropped, so hold it only while answers are at hand.
 #[derive(Default)]
 pub struct Replies {
-    wakers: Vec<Waker>,
+    /// Connections that have something to write, with their tasks.
+    written: Vec<(Arc<Connection>, Waker)>,
 }
 
 impl Replies {
     /// Answers a call.
     pub fn answer(&mut self, mut call: Call, body: &[u8]) {
-        self.wakers.extend(call.end(Status::Answered, body));
+        if let Some(task) = call.end(Status::Answered, body) {
+            self.written.push((call.frame.connection.clone(), task));
+        }
     }
 }
 
 impl Drop for Replies {
     fn drop(&mut self) {
-        self.wakers.drain(..).for_each(Waker::wake);
+        for (connection, task) in self.written.drain(..) {
+            connection.write_now(task);
+        }
     }
 }
 
@@ -171,6 +179,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     pub(crate) share: Arc<Share>,
     pub(crate) outbox: Mutex<Outbox>,
+    /// The connection itself, once it is in use.
+    pub(crate) duplex: OnceLock<Weak<SharedDuplex<Stream, ServerEnd>>>,
 }
 
 /// Calls that were answered, and their share of the window and of the memory for answers.
@@ -191,6 +201,14 @@ pub(crate) struct Outbox {
 }
 
 impl Connection {
+    /// Writes answers, or has the connection's task write them.
+    fn write_now(&self, task: Waker) {
+        match self.duplex.get().and_then(Weak::upgrade) {
+            Some(duplex) => duplex.write_now(task),
+            None => task.wake(),
+        }
+    }
+
     /// Moves what waits into `buffer`, and returns the calls that it ends. If there is nothing, `cx`
     /// is woken once there is.
     pub(crate) fn next(&self, buffer: &mut Vec<u8>, cx: Option<&mut Context<'_>>) -> EndedCalls {

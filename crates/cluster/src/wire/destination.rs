@@ -81,6 +81,11 @@ impl Destination {
         &self.link.address
     }
 
+    /// Returns whether calls go to the server at once, as there is a connection.
+    pub fn is_connected(&self) -> bool {
+        self.link.is_live()
+    }
+
     /// Calls the server and waits for the answer. Must not be called by a service's `take`.
     ///
     /// # Errors

@@ -4,11 +4,13 @@
 //! program is asked for its bytes first), and the frames that are being written.
 
 use crate::wire::frame::{FrameError, LENGTH, frame_length};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
@@ -107,6 +109,46 @@ pub(crate) struct Duplex<S, E> {
     stall_after: Duration,
 }
 
+/// A connection that has a task, and that others may write to: whoever has an answer or a call writes
+/// it at once, if nobody uses the connection now. That saves waking the task.
+pub(crate) struct SharedDuplex<S, E>(Mutex<Option<Duplex<S, E>>>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> SharedDuplex<S, E> {
+    pub(crate) fn new(duplex: Duplex<S, E>) -> Arc<Self> {
+        Arc::new(SharedDuplex(Mutex::new(Some(duplex))))
+    }
+
+    /// Reads and writes until the connection ends.
+    pub(crate) async fn run(&self) -> Ended {
+        poll_fn(|cx| match &mut *self.0.lock() {
+            Some(duplex) => duplex.poll(cx),
+            None => Poll::Ready(Ended::Done),
+        })
+        .await
+    }
+
+    /// Does something with the connection, unless it was taken.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Duplex<S, E>) -> T) -> Option<T> {
+        self.0.lock().as_mut().map(change)
+    }
+
+    /// Takes the connection out: nobody else uses it any more.
+    pub(crate) fn take(&self) -> Option<Duplex<S, E>> {
+        self.0.lock().take()
+    }
+
+    /// Writes what the end has to say. Wakes the task if there is more to be done than that.
+    pub(crate) fn write_now(&self, task: Waker) {
+        let is_done = match self.0.try_lock().as_deref_mut() {
+            Some(Some(duplex)) => duplex.write_now(&task),
+            _ => false,
+        };
+        if !is_done {
+            task.wake();
+        }
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> Duplex<S, E> {
     pub(crate) fn new(stream: S, end: E, stall_after: Duration) -> Self {
         Duplex {
@@ -124,9 +166,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> Duplex<S, E> {
         }
     }
 
-    /// Reads and writes until the connection ends.
-    pub(crate) async fn run(&mut self) -> Ended {
-        poll_fn(|cx| self.poll(cx)).await
+    /// Writes what the end has to say, for its task. Returns whether nothing is left for the task to
+    /// do; otherwise it has to be woken.
+    fn write_now(&mut self, task: &Waker) -> bool {
+        let mut cx = Context::from_waker(task);
+        loop {
+            // The task meets an error again.
+            if !matches!(self.poll_written(&mut cx), Poll::Ready(Ok(()))) {
+                return false;
+            }
+            self.end.next(&mut self.writing, Some(&mut cx));
+            if self.writing.is_empty() {
+                return !self.end.is_done();
+            }
+            self.is_flushed = false;
+        }
     }
 
     /// Writes what the end still has to say, without reading, and closes the connection.

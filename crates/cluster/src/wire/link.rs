@@ -1,14 +1,14 @@
 //! The connection of a client to one address, and the calls that wait for it.
 
 use crate::wire::address::Address;
-use crate::wire::duplex::{Duplex, End};
+use crate::wire::duplex::{Duplex, End, SharedDuplex};
 use crate::wire::error::{Refusal, WireError};
 use crate::wire::frame::{
     Admission, BODY_MAX, FrameError, FrameWriter, ReplyEntry, SERVER_GREETING, Sizes, Status,
     ToClient, client_greeting, decode_greeting, decode_to_client,
 };
 use crate::wire::pending::{Pending, Slot, Stage, Terms};
-use crate::wire::security::{ClientSecurity, Secured, Unfit};
+use crate::wire::security::{ClientSecurity, Secured, Stream, Unfit};
 use crate::wire::served::CHECK;
 use crate::wire::under_way::{Live, UnderWay};
 use bytes::Bytes;
@@ -59,14 +59,17 @@ struct State {
 /// A state that is locked, and what is to be done once it no longer is.
 pub(crate) struct Locked<'a> {
     state: Option<MutexGuard<'a, State>>,
-    waker: Option<Waker>,
+    /// The task of a connection that has calls to write.
+    task: Option<Waker>,
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.state = None;
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+        let Some(task) = self.task.take() else { return };
+        let live = self.state.take().and_then(|state| state.live.as_ref()?.duplex.upgrade());
+        match live {
+            Some(duplex) => duplex.write_now(task),
+            None => task.wake(),
         }
     }
 }
@@ -77,7 +80,12 @@ impl Link {
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked { state: Some(self.state.lock()), waker: None }
+        Locked { state: Some(self.state.lock()), task: None }
+    }
+
+    /// Returns whether there is a connection.
+    pub(crate) fn is_live(&self) -> bool {
+        self.state.lock().live.is_some()
     }
 
     /// Begins a call.
@@ -101,7 +109,7 @@ impl Link {
         {
             let pending = pending(Stage::Framed);
             live.push(pending.slot.clone(), body, now);
-            locked.waker = live.waker.take().or(locked.waker.take());
+            locked.task = live.waker.take().or(locked.task.take());
             return pending;
         }
         if let Some(error) = self.hindrance(state, body.len(), terms.room) {
@@ -292,8 +300,12 @@ impl Link {
         Ok((secured, greeting.sizes))
     }
 
-    /// Lets calls go to a new connection, and returns its number unless the link is closed.
-    fn go_live(&self, sizes: Sizes) -> Option<u64> {
+    /// Lets calls go to a new connection, and returns it unless the link is closed.
+    fn go_live(
+        self: &Arc<Self>,
+        stream: Stream,
+        sizes: Sizes,
+    ) -> Option<Arc<SharedDuplex<Stream, ClientEnd>>> {
         let mut state = self.state.lock();
         state.is_connecting = false;
         if state.is_closed {
@@ -301,19 +313,19 @@ impl Link {
         }
         state.number += 1;
         let number = state.number;
-        state.live = Some(Live::new(number, sizes));
+        let end = ClientEnd { link: self.clone(), number, sizes, draining: None };
+        let duplex = SharedDuplex::new(Duplex::new(stream, end, STALLED));
+        state.live = Some(Live::new(number, sizes, Arc::downgrade(&duplex)));
         let ended = self.send_waiting(&mut state);
         drop(state);
         ended.into_iter().for_each(|(slot, error)| slot.complete(Err(error)));
-        Some(number)
+        Some(duplex)
     }
 
     /// Sends and receives until the connection ends.
     async fn use_connection(self: Arc<Self>, secured: Secured, sizes: Sizes) {
         let Secured { stream, peer, certificate } = secured;
-        let Some(number) = self.go_live(sizes) else { return };
-        let end = ClientEnd { link: self.clone(), number, sizes, draining: None };
-        let mut duplex = Duplex::new(stream, end, STALLED);
+        let Some(duplex) = self.go_live(stream, sizes) else { return };
         let mut checks = tokio::time::interval_at((Instant::now() + CHECK).into(), CHECK);
         let reason = loop {
             tokio::select! {
@@ -325,12 +337,14 @@ impl Link {
                 }
             }
         };
-        duplex.end.close(&reason);
+        if let Some(mut duplex) = duplex.take() {
+            duplex.end.close(&reason);
+        }
     }
 }
 
 /// The client's end of a connection.
-struct ClientEnd {
+pub(crate) struct ClientEnd {
     link: Arc<Link>,
     number: u64,
     sizes: Sizes,

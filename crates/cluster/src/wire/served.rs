@@ -1,7 +1,7 @@
 //! One connection of a server, from its first byte to its last.
 
 use crate::wire::calls::{Batch, Call, Connection, EndedCalls, Frame, Service};
-use crate::wire::duplex::{Duplex, End, Ended};
+use crate::wire::duplex::{Duplex, End, Ended, SharedDuplex};
 use crate::wire::frame::{
     Admission, CLIENT_GREETING, CallEntry, FrameError, Sizes, check_client_greeting, decode_calls,
     server_greeting,
@@ -12,7 +12,7 @@ use crate::wire::security::{Accepted, Origin, Secured, ServerSecurity, Unfit};
 use canopy_events::LimitedEvents;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -62,12 +62,18 @@ pub(crate) async fn serve(shared: Arc<Shared>, newcomer: Newcomer) {
     drop(guard);
     let Ok(Some((secured, admitted, sizes))) = greeted else { return };
     let Secured { stream, peer, certificate } = secured;
-    let connection =
-        Arc::new(Connection { peer, share: admitted.share.clone(), outbox: Default::default() });
+    let connection = Arc::new(Connection {
+        peer,
+        share: admitted.share.clone(),
+        outbox: Default::default(),
+        duplex: OnceLock::new(),
+    });
     let end = ServerEnd::new(connection.clone(), &shared, sizes);
-    let mut duplex = Duplex::new(stream, end, shared.limits.stalled);
+    let duplex = SharedDuplex::new(Duplex::new(stream, end, shared.limits.stalled));
+    connection.duplex.get_or_init(|| Arc::downgrade(&duplex));
     let mut is_stopping = shared.is_stopping.clone();
     let mut checks = tokio::time::interval_at((Instant::now() + CHECK).into(), CHECK);
+    let mut is_ending = false;
     let violation = loop {
         let stops = async {
             // An error is that the listener has gone, with this task.
@@ -79,7 +85,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, newcomer: Newcomer) {
                 Ended::Done => break None,
                 _ => return,
             },
-            _ = stops, if !duplex.end.is_stopping => duplex.end.stop(),
+            _ = stops, if !is_ending => {
+                is_ending = true;
+                duplex.with(|duplex| duplex.end.stop());
+            }
             _ = checks.tick(), if certificate.is_some() => {
                 if let Err(reason) = Secured::check(&connection.peer, &certificate) {
                     break Some(reason);
@@ -90,6 +99,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, newcomer: Newcomer) {
     if let Some(violation) = violation {
         connection.outbox.lock().writer.violation(&violation);
     }
+    let Some(mut duplex) = duplex.take() else { return };
     let _ = timeout(FAREWELL, duplex.finish()).await;
     discard(&mut duplex.stream).await;
     drop(admitted);

@@ -1,9 +1,12 @@
 //! Calls of a client that are in frames, and the window of their connection.
 
+use crate::wire::duplex::SharedDuplex;
 use crate::wire::error::Refusal;
 use crate::wire::frame::{FrameWriter, Sizes};
+use crate::wire::link::ClientEnd;
 use crate::wire::pending::Slot;
-use std::sync::Arc;
+use crate::wire::security::Stream;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -19,6 +22,8 @@ pub(crate) struct Live {
     pub(crate) calls: usize,
     bytes: usize,
     pub(crate) waker: Option<Waker>,
+    /// The connection itself.
+    pub(crate) duplex: Weak<SharedDuplex<Stream, ClientEnd>>,
 }
 
 /// A place for a call under way. Its number and generation are the call's id.
@@ -37,7 +42,11 @@ pub(crate) struct UnderWay {
 }
 
 impl Live {
-    pub(crate) fn new(number: u64, sizes: Sizes) -> Self {
+    pub(crate) fn new(
+        number: u64,
+        sizes: Sizes,
+        duplex: Weak<SharedDuplex<Stream, ClientEnd>>,
+    ) -> Self {
         Live {
             number,
             sizes,
@@ -48,6 +57,7 @@ impl Live {
             calls: 0,
             bytes: 0,
             waker: None,
+            duplex,
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct SharedSegment {
     /// Bytes of its head and its groups.
     bytes: u64,
     room: u64,
+    /// Name of the segment that comes after it.
+    next: String,
 }
 
 impl SharedSegment {
@@ -67,8 +69,9 @@ impl LogWriter {
         segment.file.append(&group)?;
         segment.file.sync()?;
         segment.bytes += group.len() as u64;
+        let checked = self.check_is_missing(&segment.next);
         self.shared = Some(segment);
-        self.check_is_last()
+        checked
     }
 
     /// Begins a segment with room for a group of so many bytes.
@@ -84,7 +87,8 @@ impl LogWriter {
                 Ok(Growing::New(file)) => {
                     self.was_tried = false;
                     self.room = 2 * room;
-                    return Ok(SharedSegment { file, bytes: HEAD as u64, room });
+                    let next = self.table.segment(self.epoch, self.segment + 1);
+                    return Ok(SharedSegment { file, bytes: HEAD as u64, room, next });
                 }
                 // An attempt that failed has happened after all. Nothing is added to that segment.
                 Ok(Growing::ThereWasOne) if self.was_tried && self.is_own(&name, &own)? => {
@@ -113,12 +117,11 @@ impl LogWriter {
         }
     }
 
-    /// Returns an error if an opener has ended the log.
-    fn check_is_last(&self) -> Result<()> {
-        let next = self.table.segment(self.epoch, self.segment + 1);
+    /// Returns an error if an opener has ended the log, so that there is a next segment.
+    fn check_is_missing(&self, next: &str) -> Result<()> {
         let mut tries = 0;
         loop {
-            match self.environment.storage.size(&next) {
+            match self.environment.storage.size(next) {
                 Err(error) if error.is_not_found() => return Ok(()),
                 Ok(_) => return Err(Fenced::LogTaken(self.table).into()),
                 Err(error) if tries >= RETRIES => return Err(error),

@@ -266,14 +266,15 @@ impl SharedDirectory {
         Ok(())
     }
 
-    /// Has `look` find a name. If it is missing, opens the directory and looks again there.
+    /// Has `look` find a name. If it is missing, opens the directory and looks again there, unless no
+    /// other machine can have made it.
     fn look<T>(
         &self,
         path: &Path,
         look: impl Fn(BorrowedFd<'_>, &Path) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         match look(self.root.at(), path) {
-            Err(Errno::NOENT | Errno::STALE) => {
+            Err(Errno::NOENT | Errno::STALE) if !self.root.is_of_this_machine() => {
                 let parent = path.parent().unwrap_or(Path::new(""));
                 let parent = self.root.open_directory(parent)?;
                 let name = path.file_name().map_or(path, Path::new);

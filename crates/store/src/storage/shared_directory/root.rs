@@ -10,17 +10,28 @@ use std::path::{Path, PathBuf};
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
+/// File systems of one machine, as statfs(2) names them: ext2 to ext4, XFS, Btrfs, tmpfs, ZFS.
+const OF_ONE_MACHINE: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x2FC1_2FC1];
+
 /// The open root of a shared directory.
 pub(super) struct Root {
     path: PathBuf,
     opened: OwnedFd,
+    is_of_this_machine: bool,
 }
 
 impl Root {
     /// Opens the directory at this path.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let opened = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
-        Ok(Root { path: path.to_owned(), opened })
+        let is_of_this_machine = rustix::fs::fstatfs(&opened)
+            .is_ok_and(|about| OF_ONE_MACHINE.contains(&(about.f_type as u32)));
+        Ok(Root { path: path.to_owned(), opened, is_of_this_machine })
+    }
+
+    /// Returns whether its file system is one of this machine alone, which knows all names at once.
+    pub(super) fn is_of_this_machine(&self) -> bool {
+        self.is_of_this_machine
     }
 
     /// Returns the path that it was opened by, for messages.
