@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::io::Errno;
 use sd_notify::NotifyState;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::num::NonZeroUsize;
@@ -23,6 +24,9 @@ use std::time::Duration;
 
 /// The line that it prints when the directory is mounted.
 const READY: &str = "mounted";
+
+/// Beginning of a line by which a mount that is being made tells its parent process why that takes long.
+const WAITS: &str = "waits: ";
 
 /// Most threads that answer for a mount.
 const THREADS_MAX: usize = 1024;
@@ -140,6 +144,13 @@ pub fn report_ready() {
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
 }
 
+/// Reports to the waiting parent process why mounting takes long.
+pub fn report_wait(wait: impl Display) {
+    let mut out = std::io::stdout().lock();
+    // The waiting process may be gone.
+    let _ = writeln!(out, "{WAITS}{wait}").and_then(|()| out.flush());
+}
+
 /// Serves a mount. If a process waits for it, that process gets the error, too: the disk with the
 /// log may be full.
 pub fn reporting(
@@ -222,7 +233,12 @@ pub fn detach(path: &Path) -> anyhow::Result<Outcome> {
     let mut said = String::new();
     if let Some(out) = child.stdout.take() {
         let mut out = BufReader::new(out);
-        out.read_line(&mut said)?;
+        while out.read_line(&mut said)? > 0
+            && let Some(wait) = said.strip_prefix(WAITS)
+        {
+            canopy::message(wait.trim_end());
+            said.clear();
+        }
         if said.trim_end() == READY {
             return Ok(Outcome::Complete);
         }

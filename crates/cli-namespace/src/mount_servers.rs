@@ -10,8 +10,8 @@ use crate::servers::{self, Access, Served};
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
-use canopy_cluster::Speaker;
 use canopy_cluster::contents::Memory;
+use canopy_cluster::{Speaker, Wait};
 use canopy_model::Credentials;
 use canopy_mount::{CacheTimes, Mount, Options};
 use canopy_namespace::{Execute, ROOT};
@@ -95,7 +95,12 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
 fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let signals = daemon::begin(arguments.detached, "")?;
     let wanted = wanted(arguments)?;
-    let served = Served::open(&arguments.namespace, &wanted.access)?;
+    let is_awaited = arguments.detached;
+    let observer = Arc::new(move |wait: &Wait| match is_awaited {
+        true => daemon::report_wait(wait),
+        false => canopy::message(wait),
+    });
+    let served = Served::open_observed(&arguments.namespace, &wanted.access, observer)?;
     // The kernel would ask the mount for the chunks that the mount needs to answer.
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     // Nobody reads what a mount prints.

@@ -35,6 +35,13 @@ pub struct Access {
     pub memory: Memory,
 }
 
+impl Access {
+    /// Returns the access of a command that needs no contents of files, and so no storage.
+    pub fn without_contents() -> Self {
+        Access { storage: Some(NONE.into()), ..Access::default() }
+    }
+}
+
 /// A namespace on several servers that run.
 pub struct Served {
     /// The way to its servers.
@@ -131,10 +138,23 @@ impl Served {
     /// Fails if no server answers, if they refuse this client, and if the storage cannot be opened or
     /// is another one.
     pub fn open(name: &Path, access: &Access) -> anyhow::Result<Self> {
+        Self::open_observed(name, access, Arc::new(|wait| canopy::message(wait)))
+    }
+
+    /// Like `open`. The observer gets to know what takes long.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `open` does.
+    pub fn open_observed(
+        name: &Path,
+        access: &Access,
+        observer: WaitObserver,
+    ) -> anyhow::Result<Self> {
         let full = full_name(name)?;
         let connection = match addresses(name)? {
-            Some(addresses) => by_addresses(&addresses, &full, access)?,
-            None => by_place(name, access)?,
+            Some(addresses) => by_addresses(&addresses, &full, access, observer)?,
+            None => by_place(name, access, observer)?,
         };
         let (environment, directory) = storage_of(&connection, name, access)?;
         let namespace = connection.namespace(&environment, access.memory)?;
@@ -159,13 +179,13 @@ impl Served {
 }
 
 /// Connects to the processes in the map of a place.
-fn by_place(name: &Path, access: &Access) -> anyhow::Result<Connection> {
+fn by_place(name: &Path, access: &Access, observer: WaitObserver) -> anyhow::Result<Connection> {
     let environment = place::environment(name)?;
     let certificate = access.certificate.clone().or_else(|| certificate_in(name));
     let security = Security::of_client(Some(&environment.storage), certificate.as_deref())
         .context("cannot use the certificate")?;
     let shown = name.display();
-    Connection::of_storage(&environment, security, observer()).with_context(|| {
+    Connection::of_storage(&environment, security, observer).with_context(|| {
         format!(
             "cannot reach the servers of {shown}; 'canopy cluster status {shown}' shows which run, and \
              'canopy cluster start {shown} --listen ADDRESS' starts some"
@@ -173,19 +193,19 @@ fn by_place(name: &Path, access: &Access) -> anyhow::Result<Connection> {
     })
 }
 
-/// Returns the function that prints why a command takes long.
-fn observer() -> WaitObserver {
-    Arc::new(|wait| canopy::message(wait))
-}
-
 /// Connects to processes at addresses.
-fn by_addresses(addresses: &[Address], name: &Path, access: &Access) -> anyhow::Result<Connection> {
+fn by_addresses(
+    addresses: &[Address],
+    name: &Path,
+    access: &Access,
+    observer: WaitObserver,
+) -> anyhow::Result<Connection> {
     let beside = || certificate_in(access.storage.as_deref()?);
     let certificate = access.certificate.clone().or_else(beside);
     let security =
         Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
     let is_plain = security.is_plain();
-    Connection::open(addresses, security, observer()).with_context(|| {
+    Connection::open(addresses, security, observer).with_context(|| {
         let advice = match addresses.iter().all(Address::is_local) {
             true => {
                 "; 'canopy cluster start NAMESPACE --listen ADDRESS' starts one on this machine"

@@ -90,7 +90,7 @@ fn with_served<T>(
     place: &Path,
     work: impl FnOnce(&dyn Execute) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let served = Served::open(place, &Access::default())?;
+    let served = Served::open(place, &Access::without_contents())?;
     let done = work(&*served.namespace);
     let ended = served.end();
     let done = done?;

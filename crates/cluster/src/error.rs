@@ -72,7 +72,7 @@ pub enum Error {
     Restored,
     /// The restore of this snapshot has begun, and has not ended.
     #[error(
-        "the restore of snapshot {0} has not ended: finish it with 'canopy ns snapshot restore PLACE \
+        "the restore of snapshot {0} has not ended: finish it with 'canopy ns snapshot restore NAMESPACE \
          {0}'"
     )]
     Unrestored(String),

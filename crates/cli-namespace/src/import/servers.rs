@@ -114,8 +114,7 @@ pub fn check_other(source: &Path, served: &Served) -> anyhow::Result<()> {
     if mount.file_system != canopy_mount::TYPE || !is_served(&mounted)? {
         return Ok(());
     }
-    let access = Access { storage: Some("none".into()), ..Access::default() };
-    let other = Served::open(&mounted, &access)?;
+    let other = Served::open(&mounted, &Access::without_contents())?;
     let is_same = other.connection.cluster() == served.connection.cluster();
     other.end()?;
     if is_same {

@@ -33,7 +33,7 @@ pub enum Named {
 impl QuotaTarget {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         if is_served(path)? {
-            let served = Served::open(path, &Access::default())?;
+            let served = Served::open(path, &Access::without_contents())?;
             return Ok(QuotaTarget::Served(Box::new(served)));
         }
         let path = place::asked(path)?;

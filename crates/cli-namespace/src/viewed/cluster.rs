@@ -16,17 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The name of storage that a command does without.
-const NO_STORAGE: &str = "none";
-
 /// Time in which servers have to make checkpoints, and the pause between two tries.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Returns the place of the storage of servers, as they know it, if it can be opened here.
 pub(super) fn place_of(servers: &Path) -> anyhow::Result<PathBuf> {
-    let access = Access { storage: Some(NO_STORAGE.into()), ..Access::default() };
-    let served = Served::open(servers, &access)?;
+    let served = Served::open(servers, &Access::without_contents())?;
     let place = PathBuf::from(served.connection.place());
     let opened = place::environment(&place).and_then(|environment| {
         served.connection.check_storage(environment.storage.as_ref())?;

@@ -265,7 +265,9 @@ pub fn lookup(client: &Client, directory: FileId, name: &str) -> Option<Inode> {
             Ok(Reply::Inode(inode)) => return Some(inode),
             Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => return None,
             Err(Error::Unreachable { .. } | Error::NotRunning(_)) => std::thread::yield_now(),
-            Err(Error::Namespace(error)) if error.kind() == ErrorKind::Unavailable => {}
+            // A process that does not know that it is dead may answer, too.
+            Err(Error::Namespace(error))
+                if [ErrorKind::Unavailable, ErrorKind::Taken].contains(&error.kind()) => {}
             other => panic!("{name}: {other:?}"),
         }
     }

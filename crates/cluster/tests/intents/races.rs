@@ -63,8 +63,8 @@ fn while_it_reads(
                 }
             });
         }
+        let _ends = SetAtEnd(&has_ended);
         change(&net.client());
-        has_ended.store(true, Ordering::Release);
     });
 }
 
@@ -165,7 +165,18 @@ fn was_refused(outcome: &Result<Reply, Error>) -> bool {
             false
         }
         Err(Error::Unreachable { .. } | Error::NotRunning(_)) => false,
+        // Servers died again and again before they had decided, for as long as a change waits.
+        Err(Error::InDoubt(_)) => false,
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Sets a flag once it is dropped, by a panic, too.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -289,8 +300,8 @@ fn servers_die_while_names_move() {
                     (0..random.random_range(0..2000)).for_each(|_| thread::yield_now());
                 }
             });
+            let _ends = SetAtEnd(&has_ended);
             shuffle(&net, &directories, 200, 100 + seed);
-            has_ended.store(true, Ordering::Release);
         });
         check(&net, &directories, &files);
     }
