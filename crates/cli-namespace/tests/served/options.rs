@@ -208,6 +208,19 @@ fn messages_name_what_to_give() {
 }
 
 #[test]
+fn limits_and_snapshots_need_no_storage() {
+    let site = Site::new(1, 1);
+    let url = site.url();
+    // As on a machine that has no such directory. The servers keep it open.
+    let elsewhere = site.path("elsewhere");
+    fs::rename(&site.namespace, &elsewhere).unwrap();
+    success(&ns("snapshot").args(["create", &url, "one"]).output().unwrap());
+    assert!(success(&ns("snapshot").args(["list", &url]).output().unwrap()).contains("one"));
+    success(&ns("quota").arg(&url).output().unwrap());
+    fs::rename(&elsewhere, &site.namespace).unwrap();
+}
+
+#[test]
 fn commands_notice_that_all_processes_were_killed() {
     let mut site = Site::new(2, 2);
     let on = site.mount("on", &[]);
@@ -225,7 +238,11 @@ fn commands_notice_that_all_processes_were_killed() {
     let told = failure(&ns("mount").arg(place).arg(&on).output().unwrap());
     let expected = "no process of this cluster runs: none answers at 127.0.0.1:";
     assert!(told.contains(expected), "{told}");
-    let told = failure(&ns("mount").arg(&addresses).arg(&on).output().unwrap());
+    // It says first what it waits for.
+    let ended = ns("mount").arg(&addresses).arg(&on).output().unwrap();
+    assert!(!ended.status.success());
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(told.contains("the cluster has not answered for 5 s"), "{told}");
     assert!(told.contains("starts one on this machine"), "{told}");
     assert!(!told.contains("certificate"), "{told}");
     // The last renewals are not believed for longer than a lease.
