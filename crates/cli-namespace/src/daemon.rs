@@ -25,7 +25,7 @@ use std::time::Duration;
 /// The line that it prints when the directory is mounted.
 const READY: &str = "mounted";
 
-/// Beginning of a line by which a mount that is being made tells its parent process why that takes long.
+/// Prefix of a line in which the mounting process reports to its parent why mounting takes long.
 const WAITS: &str = "waits: ";
 
 /// Most threads that answer for a mount.

@@ -141,7 +141,7 @@ impl Served {
         Self::open_observed(name, access, Arc::new(|wait| canopy::message(wait)))
     }
 
-    /// Like `open`. The observer gets to know what takes long.
+    /// Like `open`. The observer is notified of long waits, until it is replaced.
     ///
     /// # Errors
     ///

@@ -33,7 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Time in which a process says where servers run.
 const ROUTE_TIME: Duration = Duration::from_secs(2);
 
-/// The same, once another process has said something: one that is dead must not delay the next look.
+/// Time in which a further process says so, once one has answered: a dead process must not delay the
+/// next question to the living ones.
 const ROUTE_TIME_OF_MORE: Duration = Duration::from_millis(100);
 
 /// Time without an answer after which the client asks whether another process runs the server. Each

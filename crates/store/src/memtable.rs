@@ -48,7 +48,7 @@ struct Map {
     filtered_keys: usize,
 }
 
-/// Sequence numbers of the readers that see least and most.
+/// Range of the sequence numbers at which readers read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReaderRange {
     pub(crate) oldest: u64,
@@ -56,7 +56,7 @@ pub(crate) struct ReaderRange {
 }
 
 impl ReaderRange {
-    /// Nobody reads what was before.
+    /// There are no readers.
     pub(crate) const NONE: Self = ReaderRange { oldest: u64::MAX, newest: 0 };
 }
 
@@ -182,26 +182,30 @@ impl Versions {
         *self = Versions::Many(versions);
     }
 
-    /// Returns the newest version, if it was made after `sequence`.
-    fn newest_after(&mut self, sequence: u64) -> Option<&mut Version> {
+    /// Combines a merge with the newest version, if that has a number greater than `needed`. Returns
+    /// the merge otherwise.
+    fn combine(
+        &mut self,
+        key: KeyRef<'_>,
+        merge: Version,
+        needed: u64,
+        operator: &dyn MergeOperator,
+    ) -> Option<Version> {
         let newest = match self {
             Versions::One(version) => Some(version),
             Versions::Many(versions) => versions.last_mut(),
         };
-        newest.filter(|version| version.sequence > sequence)
-    }
-}
-
-impl Version {
-    /// Takes up the operand of a later merge.
-    fn take_up(&mut self, key: KeyRef<'_>, merge: Version, operator: &dyn MergeOperator) {
-        let value = match self.op {
-            Op::Merge => operator.combine(key, &self.value, &merge.value),
-            Op::Put => operator.apply(key, Some(&self.value), &merge.value),
+        let Some(newest) = newest.filter(|newest| newest.sequence > needed) else {
+            return Some(merge);
+        };
+        let value = match newest.op {
+            Op::Merge => operator.combine(key, &newest.value, &merge.value),
+            Op::Put => operator.apply(key, Some(&newest.value), &merge.value),
             Op::Delete => operator.apply(key, None, &merge.value),
         };
-        let op = if self.op == Op::Merge { Op::Merge } else { Op::Put };
-        *self = Version { sequence: merge.sequence, op, value: value.into() };
+        let op = if newest.op == Op::Merge { Op::Merge } else { Op::Put };
+        *newest = Version { sequence: merge.sequence, op, value: value.into() };
+        None
     }
 }
 
@@ -276,8 +280,9 @@ impl Memtable {
     }
 
     /// Adds a batch in the encoding of the log, which may be damaged. Its changes get the sequence
-    /// numbers after `sequence`; returns the last one. Versions that no reader needs may go. Merges
-    /// that no reader tells apart become one, so a key that changes often stays quick to read.
+    /// numbers after `sequence`; returns the last one. Versions that no reader needs may go.
+    /// A merge is combined with the version before it if no reader needs that one, so a key that
+    /// changes often stays quick to read.
     pub(crate) fn insert(
         &self,
         batch: &[u8],
@@ -302,18 +307,16 @@ impl Memtable {
                     // Nearly every key is new, so it is looked for once.
                     match map.keys.entry(record.key.to_key()) {
                         Entry::Occupied(mut known) => {
-                            let told_apart = if version.op == Op::Merge {
-                                let deleted = last_range_delete(&map.range_deletes, record.key);
-                                readers.newest.max(deleted)
-                            } else {
-                                u64::MAX
-                            };
-                            match (known.get_mut().newest_after(told_apart), operator) {
-                                (Some(newest), Some(operator)) => {
-                                    newest.take_up(record.key, version, operator);
+                            let versions = known.get_mut();
+                            let left = match (version.op, operator) {
+                                (Op::Merge, Some(operator)) => {
+                                    let deleted = last_range_delete(&map.range_deletes, record.key);
+                                    let needed = readers.newest.max(deleted);
+                                    versions.combine(record.key, version, needed, operator)
                                 }
-                                _ => known.get_mut().push(version, readers),
-                            }
+                                _ => Some(version),
+                            };
+                            left.into_iter().for_each(|version| versions.push(version, readers));
                         }
                         Entry::Vacant(new) => {
                             new.insert(Versions::One(version));
@@ -524,7 +527,7 @@ mod tests {
         memtable.map.read().keys[&key].as_slice().len()
     }
 
-    /// Returns what a reader sees; none if older records decide.
+    /// Returns the value at a sequence number; none if it depends on older records.
     fn seen(memtable: &Memtable, sequence: u64) -> Option<String> {
         let key = Key::named(1, b"key");
         let (key, mut resolution) = (key.as_ref(), Resolution::new(Some(&Append)));
@@ -537,12 +540,12 @@ mod tests {
     }
 
     #[test]
-    fn merges_that_no_reader_tells_apart_are_one_version() {
+    fn merges_are_combined_if_no_reader_needs_them() {
         let memtable = Memtable::default();
         for sequence in 1..=1000 {
             assert_eq!(change(&memtable, sequence, ReaderRange::NONE, Op::Merge), 1);
         }
-        // What is older than all operands is not here.
+        // The value below these operands is not in the memtable.
         assert_eq!(seen(&memtable, u64::MAX), None);
         assert_eq!(change(&memtable, 1001, ReaderRange::NONE, Op::Put), 1);
         assert_eq!(change(&memtable, 1002, ReaderRange::NONE, Op::Merge), 1);
@@ -554,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_keep_the_merges_that_they_tell_apart() {
+    fn merges_that_readers_need_are_kept() {
         let memtable = Memtable::default();
         change(&memtable, 1, ReaderRange::NONE, Op::Put);
         change(&memtable, 2, ReaderRange::NONE, Op::Merge);
@@ -573,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_after_the_removal_of_a_range_knows_nothing_of_before() {
+    fn a_merge_after_a_range_delete_ignores_older_versions() {
         let memtable = Memtable::default();
         change(&memtable, 1, ReaderRange::NONE, Op::Put);
         let mut batch = Batch::new();
@@ -585,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_log_are_one_of_each_key() {
+    fn a_replayed_log_has_one_record_of_each_key() {
         let mut records = Unsorted::default();
         let mut batch = Batch::new();
         for number in 0..100u32 {

@@ -122,7 +122,7 @@ impl Sorted {
         Sorted(records)
     }
 
-    /// Makes the records of each key one, so that a key that changed often is quick to read.
+    /// Combines the records of each key into one, so that a key that changed often is quick to read.
     pub(crate) fn combined(mut self, operator: Option<&dyn MergeOperator>) -> Self {
         let (mut places, length) = (Vec::with_capacity(self.len()), self.len());
         let mut start = 0;

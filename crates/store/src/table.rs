@@ -279,7 +279,7 @@ impl Write {
         waits
     }
 
-    /// Returns which states readers see.
+    /// Returns the range of sequence numbers at which readers read.
     fn reader_range(&self) -> ReaderRange {
         let (oldest, newest) = (self.readers.keys().next(), self.readers.keys().next_back());
         ReaderRange {

@@ -32,8 +32,13 @@ impl Backoff {
         Backoff { next: PAUSE_MIN, since: None }
     }
 
-    /// Fails if the change has waited for too long.
+    /// Fails if the change has waited for too long, or if the table has ended: another process has
+    /// it, say, so nothing that waits here ends any more.
     pub(crate) fn check(&mut self, server: &Server, intent: IntentId) -> Result<()> {
+        let table = server.tablet.table();
+        if table.has_ended() {
+            table.sync()?;
+        }
         let now = server.now();
         let since = *self.since.get_or_insert(now);
         match now.saturating_sub(since) >= WAIT_MAX {

@@ -109,8 +109,8 @@ pub(crate) struct Duplex<S, E> {
     stall_after: Duration,
 }
 
-/// A connection that has a task, and that others may write to: whoever has an answer or a call writes
-/// it at once, if nobody uses the connection now. That saves waking the task.
+/// A connection that its task shares with other threads. A thread that has an answer or a call writes
+/// it at once, unless another one uses the connection now. That saves waking the task.
 pub(crate) struct SharedDuplex<S, E>(Mutex<Option<Duplex<S, E>>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> SharedDuplex<S, E> {
@@ -137,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> SharedDuplex<S, E> {
         self.0.lock().take()
     }
 
-    /// Writes what the end has to say. Wakes the task if there is more to be done than that.
+    /// Writes pending answers or calls. Wakes the task if it has anything else to do.
     pub(crate) fn write_now(&self, task: Waker) {
         let is_done = match self.0.try_lock().as_deref_mut() {
             Some(Some(duplex)) => duplex.write_now(&task),
@@ -166,12 +166,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> Duplex<S, E> {
         }
     }
 
-    /// Writes what the end has to say, for its task. Returns whether nothing is left for the task to
-    /// do; otherwise it has to be woken.
+    /// Writes pending answers or calls in place of the task. Returns whether nothing is left to do for
+    /// the task; otherwise it has to be woken.
     fn write_now(&mut self, task: &Waker) -> bool {
         let mut cx = Context::from_waker(task);
         loop {
-            // The task meets an error again.
+            // The task gets the same error when it is woken.
             if !matches!(self.poll_written(&mut cx), Poll::Ready(Ok(()))) {
                 return false;
             }

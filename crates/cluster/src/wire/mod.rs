@@ -14,8 +14,8 @@
 //!
 //! - No queue is unbounded. A client has calls under way within a window that the server grants. A
 //!   server reads a frame only once its peer has memory for it, and for the answers to its calls.
-//! - A connection has a task that reads it. Whoever has an answer or a call writes it at once, but
-//!   never waits: the task writes what the peer does not take. So a peer that does not read stops only
+//! - A task reads a connection. The thread that has an answer or a call writes it at once but never
+//!   waits: the task writes the rest when the peer takes it. So a peer that does not read stops only
 //!   itself.
 //! - An identity comes from the kernel or a certificate. Without TLS, only loopback is possible.
 //! - A call that ends with an error states whether the server may have executed it.

@@ -73,7 +73,6 @@ pub(crate) async fn serve(shared: Arc<Shared>, newcomer: Newcomer) {
     connection.duplex.get_or_init(|| Arc::downgrade(&duplex));
     let mut is_stopping = shared.is_stopping.clone();
     let mut checks = tokio::time::interval_at((Instant::now() + CHECK).into(), CHECK);
-    let mut is_ending = false;
     let violation = loop {
         let stops = async {
             // An error is that the listener has gone, with this task.
@@ -85,8 +84,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, newcomer: Newcomer) {
                 Ended::Done => break None,
                 _ => return,
             },
-            _ = stops, if !is_ending => {
-                is_ending = true;
+            _ = stops, if duplex.with(|duplex| duplex.end.is_stopping) == Some(false) => {
                 duplex.with(|duplex| duplex.end.stop());
             }
             _ = checks.tick(), if certificate.is_some() => {

@@ -165,8 +165,6 @@ fn was_refused(outcome: &Result<Reply, Error>) -> bool {
             false
         }
         Err(Error::Unreachable { .. } | Error::NotRunning(_)) => false,
-        // Servers died again and again before they had decided, for as long as a change waits.
-        Err(Error::InDoubt(_)) => false,
         Err(error) => panic!("{error}"),
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! Clients of a file system remember names that are missing. So a name that is missing, and a listing,
 //! only count after the directory was opened, which has such clients ask the server (on NFS,
-//! "close-to-open"). A file system that promises less is refused by `canopy store probe`.
+//! "close-to-open"). On a file system of one machine, such as ext4, a missing name counts at once. A file system that promises less is refused by `canopy store probe`.
 
 mod error;
 mod growing;
