@@ -55,8 +55,8 @@ impl Place {
         };
         if !has_cluster(&*storage)? {
             bail!(
-                "{shown} is not a namespace on several servers: make one with 'canopy ns create \
-                 --servers N'"
+                "{shown} is not a namespace on several servers: name the directory or bucket that \
+                 'canopy ns create --servers N' was given, and not a mount of it"
             );
         }
         let name = match (&directory, name.split_once("s3://")) {

@@ -3,7 +3,7 @@
 use crate::place::Place;
 use anyhow::{Context, bail, ensure};
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Client, Connection, Patience, Remote, Security, Wait};
+use canopy_cluster::{Client, Connection, ConnectionError, Patience, Remote, Security, Wait};
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_store::Environment;
@@ -25,11 +25,15 @@ pub fn connect(
     // The user gets to know why the command takes long.
     let observer = Arc::new(|wait: &Wait| canopy::message(wait));
     let connected = Connection::of_storage(&environment, security(place, certificate)?, observer);
-    connected.with_context(|| {
-        let shown = namespace.display();
-        format!(
-            "no servers can be reached; start some: canopy cluster start {shown} --listen ADDRESS"
-        )
+    let shown = namespace.display();
+    connected.map_err(|error| {
+        let context = match error {
+            ConnectionError::NoProcess(_) => format!(
+                "no servers can be reached; start some: canopy cluster start {shown} --listen ADDRESS"
+            ),
+            _ => format!("cannot connect to the servers of {shown}"),
+        };
+        anyhow::Error::new(error).context(context)
     })
 }
 

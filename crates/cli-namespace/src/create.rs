@@ -42,12 +42,28 @@ fn policy_of(arguments: &Arguments) -> SplitPolicy {
     }
 }
 
+/// Returns an error if a namespace cannot lie there.
+fn check_name(namespace: &Path, has_servers: bool) -> anyhow::Result<()> {
+    let shown = namespace.display();
+    match namespace.to_str() {
+        Some(name) if addresses_of(name).is_some() => {
+            bail!(
+                "{shown} names servers: give the directory or bucket where the namespace is to lie"
+            )
+        }
+        None if has_servers => {
+            bail!(
+                "{shown}: servers tell clients this name, so it has to be UTF-8: choose another one"
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let Arguments { namespace, inline, chunk_size, indexes, shared, servers, .. } = arguments;
     let (inline, shown) = (*inline, namespace.display());
-    if namespace.to_str().is_some_and(|name| addresses_of(name).is_some()) {
-        bail!("{shown} names servers: give the directory or bucket where the namespace is to lie");
-    }
+    check_name(namespace, servers.is_some())?;
     // Servers run on several machines.
     let is_shared = *shared || servers.is_some();
     if inline > INLINE_BYTES_MAX {

@@ -10,8 +10,8 @@ use canopy_cluster::contents::{ClusterNamespace, Memory};
 use canopy_cluster::membership::is_stopped;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{
-    Connection, Security, Speaker, UnknownStorage, WaitObserver, addresses_of, check_restored,
-    has_cluster, name_of,
+    Connection, ConnectionError, Security, Speaker, UnknownStorage, WaitObserver, addresses_of,
+    check_restored, has_cluster, name_of,
 };
 use canopy_namespace::Result as NamespaceResult;
 use canopy_store::Environment;
@@ -184,13 +184,25 @@ fn by_place(name: &Path, access: &Access, observer: WaitObserver) -> anyhow::Res
     let certificate = access.certificate.clone().or_else(|| certificate_in(name));
     let security = Security::of_client(Some(&environment.storage), certificate.as_deref())
         .context("cannot use the certificate")?;
-    let shown = name.display();
-    Connection::of_storage(&environment, security, observer).with_context(|| {
-        format!(
-            "cannot reach the servers of {shown}; 'canopy cluster status {shown}' shows which run, and \
-             'canopy cluster start {shown} --listen ADDRESS' starts some"
-        )
+    Connection::of_storage(&environment, security, observer).map_err(|error| {
+        let shown = name.display();
+        let advice = format!(
+            " of {shown}; 'canopy cluster status {shown}' shows which run, and 'canopy cluster start \
+             {shown} --listen ADDRESS' starts some"
+        );
+        unopened(error, name, &advice)
     })
+}
+
+/// Returns the error for servers that cannot be used, with advice on how to reach them.
+fn unopened(error: ConnectionError, name: &Path, advice: &str) -> anyhow::Error {
+    let what = match error {
+        ConnectionError::Cluster(canopy_cluster::Error::Full(_)) => {
+            format!("cannot use {}: make room in its storage", name.display())
+        }
+        _ => format!("cannot reach the servers{advice}"),
+    };
+    anyhow::Error::new(error).context(what)
 }
 
 /// Connects to processes at addresses.
@@ -205,7 +217,7 @@ fn by_addresses(
     let security =
         Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
     let is_plain = security.is_plain();
-    Connection::open(addresses, security, observer).with_context(|| {
+    Connection::open(addresses, security, observer).map_err(|error| {
         let advice = match addresses.iter().all(Address::is_local) {
             true => {
                 "; 'canopy cluster start NAMESPACE --listen ADDRESS' starts one on this machine"
@@ -215,7 +227,7 @@ fn by_addresses(
             }
             false => "",
         };
-        format!("cannot reach the servers {}{advice}", name.display())
+        unopened(error, name, &format!(" {}{advice}", name.display()))
     })
 }
 

@@ -17,9 +17,10 @@ fn with_subordinate_uids(text: &str, run: impl FnOnce() + Send) {
     fs::write(etc.path().join("subuid"), text).unwrap();
     let private = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-        // Mounts of other tests would stay in use here.
+        // Mounts of other tests would stay in use here. Those below others cannot be reached.
         let script = "mount --make-rprivate / && mount --bind \"$0\" /etc && \
-                      awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | xargs -r umount -l";
+                      awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | while read -r at; do \
+                      umount -l \"$at\" || ! mountpoint -q \"$at\" || exit 1; done";
         let mut command = Command::new("sh");
         assert!(command.args(["-c", script]).arg(etc.path()).status().unwrap().success());
         run();

@@ -40,7 +40,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Fails with `Elsewhere` if another server has to answer, and as the operation does.
+    /// Fails with `WrongServer` if another server has to answer, and as the operation does.
     pub(crate) fn answer(
         &self,
         peers: &dyn Peers,

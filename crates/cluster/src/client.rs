@@ -81,8 +81,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client that knows nothing of directories so far. No other client ever has the same
-    /// session.
+    /// Returns a client that knows nothing of directories so far. No other client that changes
+    /// something may have the same session; those of snapshots do.
     pub fn new(peers: Arc<dyn Peers>, session: SessionId) -> Self {
         Client {
             session,
@@ -154,7 +154,8 @@ impl Client {
         self.addressing_errors.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of operations on ids that had to ask more than one server.
+    /// Returns the number of operations on ids that none of the likely servers answered, so that all
+    /// were asked.
     pub fn searches(&self) -> u64 {
         self.searches.load(Ordering::Relaxed)
     }

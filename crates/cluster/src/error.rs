@@ -66,8 +66,8 @@ pub enum Error {
     Full(ServerId),
     /// The namespace was restored to a snapshot since this client, or this process, was started.
     #[error(
-        "the namespace was restored to a snapshot: unmount it and mount it again; processes of it are \
-         started again"
+        "the namespace was restored to a snapshot: unmount it and mount it again, and restart processes \
+         that serve it"
     )]
     Restored,
     /// The restore of this snapshot has begun, and has not ended.

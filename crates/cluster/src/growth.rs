@@ -155,14 +155,13 @@ impl Server {
         Ok(counts)
     }
 
-    /// Records that a partition is not split by its size any more, unless it may be.
-    pub(crate) fn set_splittable(
+    /// Records that a partition is not split by its size any more.
+    pub(crate) fn mark_unsplittable(
         &self,
-        may_split: bool,
         directory: FileId,
         partition: PartitionId,
     ) -> Result<()> {
-        if may_split || !self.growth.may_split(directory, partition) {
+        if !self.growth.may_split(directory, partition) {
             return Ok(());
         }
         // With the lock: the directory must not be removed before its record is written.

@@ -182,7 +182,7 @@ impl HandleKey {
 /// A file of the namespace as it is, or of a snapshot.
 type Place = (Moment, FileId);
 
-/// Returns the tree that the ids of a request belong to.
+/// Returns the moment, now or a snapshot, that the ids of a request belong to.
 fn moment_of(request: &Request<'_>) -> Moment {
     match request {
         Request::Past(number, _)

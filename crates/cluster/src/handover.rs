@@ -238,7 +238,9 @@ pub(crate) fn receive(
             Ok(Response::Done(takes))
         }
         HandOverMessage::Complete(count, splits) => {
-            receiver.set_splittable(*splits, directory, child)?;
+            if !splits {
+                receiver.mark_unsplittable(directory, child)?;
+            }
             let hashes = child.hashes(child.first_depth());
             let mut is_complete = false;
             if receiver.tablet.count_entries(directory, &hashes)? == *count {

@@ -126,7 +126,7 @@ impl Leases {
     }
 
     /// Has changes wait for leases that another owner of the table may have granted up to now.
-    pub(crate) fn succeed(&self, now: Duration) {
+    pub(crate) fn wait_for_predecessor(&self, now: Duration) {
         self.0.lock().former = now + TERM;
     }
 

@@ -241,7 +241,10 @@ impl ListeningProcess {
             let membership = loop {
                 match Arc::try_unwrap(membership) {
                     Ok(membership) => break membership,
-                    Err(_) if Instant::now() > deadline => return Ok(()),
+                    Err(_) if Instant::now() > deadline => {
+                        let what = "leave the cluster";
+                        return Err(MembershipError::TimedOut { what, limit, cause: None }.into());
+                    }
                     Err(shared) => membership = shared,
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -528,12 +531,16 @@ impl Inner {
     }
 }
 
-/// Returns whether a request may change what lies in a table.
+/// Returns whether a request makes a change that has to outlast a crash. Times of access may be lost.
 fn is_change(request: &Request<'_>) -> bool {
     match request {
-        Request::Execute(operation) => {
-            !matches!(operation, Operation::Read(..) | Operation::Access(_) | Operation::Hold(_))
-        }
+        Request::Execute(operation) => !matches!(
+            operation,
+            Operation::Read(..)
+                | Operation::Access(_)
+                | Operation::Hold(_)
+                | Operation::Change(Change::TouchAccess(_))
+        ),
         Request::Split(..) | Request::OfServer(_) => true,
         _ => false,
     }

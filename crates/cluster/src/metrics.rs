@@ -83,7 +83,7 @@ pub struct Metrics {
     pub addressing_errors: Counter,
     /// Requests about files of which only the id is known, and that the server did not hold.
     pub id_misses: Counter,
-    /// Partitions that were split on one server, and by a hand-over to another one.
+    /// Partitions that were split on one server. A half that another one gets is a hand-over.
     pub splits: Counter,
     /// Partitions that were handed over.
     pub handovers: Counter,

@@ -234,7 +234,7 @@ impl Process {
     }
 
     /// Opens a server's table. Another process may have had it until now.
-    fn open(&self, id: ServerId, succeeds: bool) -> Result<()> {
+    fn open(&self, id: ServerId, is_takeover: bool) -> Result<()> {
         if self.servers.read().contains_key(&id) {
             return Ok(());
         }
@@ -248,8 +248,8 @@ impl Process {
         if server.tablet.is_new()? {
             adopt_ended(&server.tablet, self)?;
         }
-        if succeeds {
-            server.leases.succeed(server.now());
+        if is_takeover {
+            server.leases.wait_for_predecessor(server.now());
         }
         self.servers.write().insert(id, server.clone());
         self.care.begin(id, server.tablet.table());
@@ -333,7 +333,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Fails with `NotRunning` if the server does not run here, with `Elsewhere` if another one has
+    /// Fails with `NotRunning` if the server does not run here, with `WrongServer` if another one has
     /// to answer, and as the operation does.
     pub fn answer(
         &self,

@@ -79,7 +79,6 @@ pub struct Remote {
     connections: Connections,
     patience: Patience,
     route: RwLock<Arc<Route>>,
-    /// Held by whoever asks for the route.
     /// The end of the last question to all processes. Locked while they are asked.
     asking: Mutex<Option<Instant>>,
     /// Requests that were sent so far.

@@ -66,7 +66,7 @@ pub(crate) struct Server {
     pub(crate) snapshots: Snapshots,
     /// Whether the log could not be written last, as the disk was full.
     pub(crate) is_full: AtomicBool,
-    /// Counts attempts to hand partitions over.
+    /// Counts attempts.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
     pub(crate) state: RwLock<State>,
@@ -221,7 +221,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Fails with `Elsewhere` if another server holds them, and as the tablet does.
+    /// Fails with `WrongServer` if another server holds them, and as the tablet does.
     pub(crate) fn execute(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         let state = self.wait_for_hand_over(operation)?;
         let executed = self.tablet.execute_for(caller, operation);
@@ -237,7 +237,7 @@ impl Server {
         executed.map_err(|error| self.refusal(&state, error))
     }
 
-    /// Returns the next attempt to hand a partition over.
+    /// Returns the id of the next attempt of this server.
     pub(crate) fn next_attempt(&self) -> Attempt {
         let number = self.attempts.fetch_add(1, Ordering::Relaxed);
         Attempt { epoch: self.epoch(), number }

@@ -1,6 +1,6 @@
 //! Sessions of clients at a server.
 //!
-//! A session begins with its first change here. While its client is silent, it stays for
+//! A session begins with its first change, hold, lock or renewal here. While its client is silent, it stays for
 //! [`SessionSettings::kept`]: until then a change that is sent again gets its first reply. A client
 //! gives up retries earlier, and ends its session when it needs it no longer. Files that it holds are
 //! let go earlier (`holds`).

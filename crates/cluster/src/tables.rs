@@ -57,8 +57,8 @@ const FORMAT: u32 = 2;
 /// Logical servers that a cluster can have.
 pub const SERVERS_MAX: u32 = 4096;
 
-/// Additions that precede others at the same time so many times fail.
-const ATTEMPTS: u32 = 100;
+/// An addition fails once others have preceded it so many times.
+const ADDITION_ATTEMPTS: u32 = 100;
 
 /// A version of the list.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ pub fn add_tables(environment: &Environment, count: u32, clock: &Clock) -> Resul
         let (settings, owner) = list.made_with();
         added.push(create_added_table(environment, settings, owner, clock)?.to_string());
     }
-    for _ in 0..ATTEMPTS {
+    for _ in 0..ADDITION_ATTEMPTS {
         let mut contents = list.contents.clone();
         contents.tables.extend(added.iter().cloned());
         let servers = contents.tables.len() as u32;

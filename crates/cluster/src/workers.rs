@@ -1,5 +1,5 @@
-//! Threads that execute requests of clients. Clients are served in turns, and each has a share of the
-//! threads at most. So one with many or slow requests costs others little.
+//! Threads that execute requests. Peers are served in turns, and each has a share of the threads at
+//! most. So one with many or slow requests costs others little.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};

@@ -20,7 +20,7 @@ use canopy_model::Ownership;
 use canopy_store::{Batch, Durability, Environment, SstableCache, Table, TableId, create};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A namespace that this process has open. Calls come from any number of threads.
 pub struct Namespace {
@@ -32,6 +32,8 @@ pub struct Namespace {
     pub(crate) leaves_strays: bool,
     /// Held by a thread that has space of removed files given back at once.
     pub(crate) reclaiming: Mutex<()>,
+    /// How often the space of removed files was given back.
+    pub(crate) reclaims: AtomicU64,
     /// Held by who changes quotas, before the writer's lock.
     pub(crate) setting: Mutex<()>,
     /// The snapshots that there are.
@@ -195,6 +197,7 @@ impl Namespace {
             leaves_strays: was_open && table.is_read_only(),
             tablet,
             reclaiming: Mutex::new(()),
+            reclaims: AtomicU64::new(0),
             setting: Mutex::default(),
             snapshots: RwLock::default(),
             snapshotting: Mutex::new(()),

@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// One try to hand a partition over. No two tries are equal, and of two tries for one partition the
-/// greater one is newer.
+/// One try of a table's owner to hand a partition over, or to make a directory. No two tries are
+/// equal, and of two tries for one partition the greater one is newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attempt {
     /// Epoch of the giver's table: it grows with each owner of the table.

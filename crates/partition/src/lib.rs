@@ -20,8 +20,8 @@
 //! Invariants:
 //!
 //! - In a map, a partition exists only with all that must exist before it: its parent, and earlier
-//!   children of that parent. So maps merge in any order, and each hash has exactly one home.
-//! - A stale map reaches the home of a hash in at most log2(P) corrections, for P partitions.
+//!   children of that parent. So maps merge in any order, and each hash is in exactly one partition.
+//! - A stale map reaches the partition of a hash in at most log2(P) corrections, for P partitions.
 //! - A partition of a name is one range of hashes, and so one range of keys of the directory.
 //! - At any moment at most one server holds a hash, and an entry is only visible there (`handover`).
 //! - A change of several servers is seen on all of them from one moment on (`intents`).

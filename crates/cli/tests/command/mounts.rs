@@ -418,8 +418,9 @@ fn with_subordinate_uids(text: &str, run: impl FnOnce() + Send) {
         };
         mount(&["--make-rprivate".as_ref(), "/".as_ref()]);
         mount(&["--bind".as_ref(), etc.path().as_os_str(), "/etc".as_ref()]);
-        // Mounts of other tests would stay in use here.
-        let script = "awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | xargs -r umount -l";
+        // Mounts of other tests would stay in use here. Those below others cannot be reached.
+        let script = "awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | while read -r at; do \
+                      umount -l \"$at\" || ! mountpoint -q \"$at\" || exit 1; done";
         assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
         run();
     };

@@ -244,19 +244,23 @@ impl<'a> File<'a> {
         let has = |flag| inode.flags & flag != 0;
         let xattrs = self.xattrs.get(&server).copied().unwrap_or(0);
         if has(flag::XATTRS) != (xattrs > 0) {
-            self.fault(format!("it has {xattrs} extended attributes"), None);
+            self.fault(
+                format!("it has {xattrs} extended attributes, and its inode says otherwise"),
+                None,
+            );
         }
         let contents = self.contents.get(&server).copied();
         if has(flag::INLINE) != contents.is_some() {
-            self.fault("whether there are contents differs from what its inode says", None);
+            self.fault("its inode and its records differ on whether it has small contents", None);
         }
-        if contents.is_some_and(|bytes| bytes != inode.size) {
-            self.fault(format!("it has {} bytes, but not in its contents", inode.size), None);
+        if let Some(bytes) = contents.filter(|bytes| *bytes != inode.size) {
+            let size = inode.size;
+            self.fault(format!("its inode says {size} bytes, its contents have {bytes}"), None);
         }
         let chunks = self.chunks.get(&server).copied();
         let (blocks, end) = chunks.unwrap_or_default();
         if chunks.is_some() && !has(flag::OBJECT) {
-            self.fault("there are chunks of a file that has none", None);
+            self.fault("its inode says that it has no chunks, and there are some", None);
         } else if has(flag::OBJECT) && (end > inode.size || blocks != inode.blocks) {
             let (size, taken) = (inode.size, inode.blocks);
             let what = format!(

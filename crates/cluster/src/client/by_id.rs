@@ -86,7 +86,8 @@ impl Client {
         }
     }
 
-    /// Like `of_id`, for a request that changes nothing. Fails soon if a server does not answer.
+    /// Like `ask_for_id`, for a request that changes nothing. Fails soon if a likely server does not
+    /// answer. If none of these has the file, it asks all.
     pub(crate) fn ask_for_id_briefly(
         &self,
         caller: Caller<'_>,

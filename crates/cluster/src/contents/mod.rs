@@ -18,8 +18,8 @@
 //! Visibility of changes between clients (close-to-open, as with NFS):
 //!
 //! - What was written is sent when the file is closed or synced, when its length or attributes are
-//!   set, when much waits, and after some seconds. Until then only this client sees it. It is sent
-//!   with the size, chunk by chunk: another client sees the old or the new bytes of a chunk.
+//!   set, when much waits, and after some seconds. Until then only this client sees it. All of it
+//!   is sent in one operation, with the size. Only very many chunks take several operations.
 //! - A file that is opened is read anew. A client that has it open may read older bytes until then,
 //!   but never some that the file did not have, nor after its own writes less than these.
 //! - Writes of several clients to one file, even to one chunk, never take each other back, unless
@@ -56,6 +56,7 @@ use canopy_namespace::{
     Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
+use canopy_store::storage::StorageSpace;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
@@ -295,6 +296,11 @@ impl ClusterNamespace {
     pub(crate) fn now_ns(&self) -> i64 {
         let now_ms = self.files.objects.environment.clock.now_ms();
         i64::try_from(now_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+    }
+
+    /// Returns the space of storage, if that knows it now.
+    pub(crate) fn space(&self) -> Option<StorageSpace> {
+        self.files.objects.storage().space().ok().flatten()
     }
 
     /// Sends all that was written.

@@ -16,7 +16,7 @@ const ATTEMPTS: usize = 4;
 /// Holes begin and end at multiples of so many bytes.
 const HOLE_BYTES: u64 = 4096;
 
-/// A day: times of access are not older than that.
+/// A day: reading a file updates a time of access that is older (relatime).
 const DAY_NS: i64 = 86_400_000_000_000;
 
 /// Numbers of fallocate(2).

@@ -30,15 +30,13 @@
 //!    has ended at all its servers by then. One that is decided later is decided by a server that was
 //!    resumed, so all have frozen; or by a later owner of a table. That one opened the table after the
 //!    checkpoint was made, so again all have frozen before; or before it, and then the checkpoint fails.
-//! 4. *All servers are in.* Server 0 reads the list of servers from storage while all are paused. One that
-//!    is added later gets nothing before they are resumed.
-//! 5. *Each name is on one server.* What was given before that moment is held by its receiver by then, and
+//! 4. *Each name is on one server.* What was given before that moment is held by its receiver by then, and
 //!    a giver begins no hand-over while it is paused. (It would not do to look at each server when it
 //!    freezes: a receiver may freeze, and then get what its giver has given before that one freezes.)
 //!
-//! 6. *Shares of limits fit together.* The authority changes them for changes of clients, when limits are
+//! 5. *Shares of limits fit together.* The authority changes them for changes of clients, when limits are
 //!    set, and in reviews; all three count as changes that run. So no message of it is under way.
-//! 7. *No server is missing.* The list of tables is read before the first round, and again at rest. A
+//! 6. *No server is missing.* The list of tables is read before the first round, and again at rest. A
 //!    server that was added after that has nothing at that moment: whatever it gets comes from a change
 //!    or a hand-over of another one, and these are paused.
 //!
@@ -230,7 +228,8 @@ impl Cuts {
         }
     }
 
-    /// Returns whether something may be done in a pause: it is that of this cut, and no change runs.
+    /// Answers whether all is at rest in the pause of a cut: `Done` if nothing runs or is unfinished,
+    /// and `Refused` if the pause has ended.
     fn rest(&self, id: CutId, now: Duration, is_still: impl FnOnce() -> bool) -> CutReply {
         let mut state = self.state.lock();
         self.expire(&mut state, now);

@@ -30,7 +30,7 @@ impl Server {
         }
     }
 
-    /// Backoff for the end of an intent that keeps a change from being made.
+    /// Waits for the end of an intent that blocks a change.
     pub(crate) fn wait_out(
         &self,
         peers: &dyn Peers,

@@ -184,7 +184,7 @@ impl Intents {
         })
     }
 
-    /// Locks all of these or none, unless something conflicts.
+    /// Locks all of these, or none if one conflicts.
     fn lock(&mut self, keys: &[LockKey], intent: IntentId, age: Age) -> Locked {
         let conflicts = |other: &LockKey| keys.iter().any(|key| key.conflicts(*other));
         match self.locks.test(conflicts, intent, age) {
@@ -234,7 +234,7 @@ impl Intents {
         !self.has_doubts() && self.locks.is_empty() && self.running.is_empty()
     }
 
-    /// Returns whether an intent of this owner runs.
+    /// Returns the stage of an intent that this owner decides; none if it does not run.
     fn stage(&self, intent: IntentId) -> Option<Stage> {
         let is_own = intent.epoch == self.epoch;
         self.running.get(&(intent.number / PARTS)).copied().filter(|_| is_own)

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// directories of processes that are gone stay behind.
 pub(super) const PREFIX: &str = "cluster/lease/";
 
-/// Older numbers of a process that stay. A listing that is not of one moment finds one of them, unless
-/// it takes as long as so many renewals.
+/// Numbers of a process that stay, with the newest. A listing that is not of one moment finds one of
+/// them, unless it takes as long as so many renewals.
 pub(super) const KEPT: u64 = 3;
 
 /// Lengths of time, which follow from that of a lease.

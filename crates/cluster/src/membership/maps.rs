@@ -13,7 +13,7 @@ use canopy_store::landmarks::{greatest, is_landmark};
 use canopy_store::storage::{Created, Storage};
 use canopy_store::{Error, Result};
 
-/// Latest versions that stay, so that an administrator can remove a damaged one.
+/// Versions that stay beside the newest, so that an administrator can remove a damaged one.
 const KEPT: u64 = 4;
 
 /// Reads that others invalidate so many times give up.

@@ -168,7 +168,7 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `TimedOut` and with `AddressTaken`.
+    /// Fails with `TimedOut`, `AddressTaken` and `OtherLease`.
     pub fn wait_until_serving(&self, limit: Duration) -> Result<(), MembershipError> {
         self.wait("start its servers", limit, |member| {
             member.map().is(member.me(), ProcessState::Serving) && member.is_carried_out()
@@ -200,7 +200,7 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `TimedOut` and with `AddressTaken`.
+    /// Fails with `TimedOut`, `AddressTaken` and `OtherLease`.
     pub fn drain(&self, limit: Duration) -> Result<(), MembershipError> {
         self.shared.change(|member, now| member.depart(Departure::Drain, now));
         self.wait("give its servers away", limit, |member| {
@@ -213,7 +213,8 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `TimedOut`; then others take over when the lease ends.
+    /// Fails with `TimedOut`, and then others take over when the lease ends; with `AddressTaken` and
+    /// `OtherLease`.
     pub fn depart(&self, limit: Duration) -> Result<(), MembershipError> {
         self.shared.change(|member, now| member.depart(Departure::Leave, now));
         self.wait("leave the cluster", limit, |member| member.end() == Some(End::Left))
@@ -256,8 +257,8 @@ impl Membership {
         self.shared.failures()
     }
 
-    /// Returns why this process is not a member any more, if it has ended by itself: another process
-    /// has its address.
+    /// Returns why this process is not a member any more, if it has ended by itself: `AddressTaken` or
+    /// `OtherLease`.
     pub fn ended(&self) -> Option<MembershipError> {
         self.shared.with(|member, _| self.error_of(member))
     }

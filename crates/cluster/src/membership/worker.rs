@@ -33,7 +33,7 @@ struct State {
     is_closed: bool,
     /// A change since the last decision that may lead to actions.
     is_changed: bool,
-    /// Last failure of a look or a renewal, until one succeeds.
+    /// Last failure of a look or a renewal, until a look succeeds.
     storage_failure: Option<String>,
     /// Last failures of servers, until they start.
     server_failures: BTreeMap<ServerId, String>,
@@ -190,7 +190,7 @@ impl Shared {
         let looked = match found {
             Ok((map, renewals)) => {
                 if state.storage_failure.take().is_some() {
-                    tracing::info!("the cluster map can be read again");
+                    tracing::info!("storage of the cluster map and the lease answers again");
                 }
                 let before = state.member.map().version;
                 state.member.look(Look { time: (began, ended), map, renewals, fresh });
@@ -300,7 +300,7 @@ impl Shared {
 impl State {
     fn note_failure(&mut self, error: &canopy_store::Error) {
         if self.storage_failure.is_none() {
-            tracing::warn!("the cluster map or the lease: {error}");
+            tracing::warn!("cannot read the cluster map or renew the lease: {error}");
         }
         self.storage_failure = Some(error.to_string());
     }

@@ -83,8 +83,11 @@ impl Process {
         if !moves {
             let is_split =
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
-            giver.set_splittable(lower, directory, partition)?;
-            giver.set_splittable(upper, directory, child)?;
+            for (may_split, half) in [(lower, partition), (upper, child)] {
+                if !may_split {
+                    giver.mark_unsplittable(directory, half)?;
+                }
+            }
             if is_split {
                 self.metrics.splits.add(1);
                 tracing::info!("server {server}: {partition} of {directory} split, with {child}");
@@ -110,7 +113,9 @@ impl Process {
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }
-        giver.set_splittable(lower || outcome.is_err(), directory, partition)?;
+        if !lower && outcome.is_ok() {
+            giver.mark_unsplittable(directory, partition)?;
+        }
         outcome.map(|_| true)
     }
 

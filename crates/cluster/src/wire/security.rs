@@ -107,8 +107,9 @@ impl Unfit {
     }
 }
 
-/// Lets the kernel find out that the other machine has gone: in some 4 s if nothing is sent.
-fn watch(stream: &TcpStream) -> io::Result<()> {
+/// Has small frames sent at once. The kernel finds out that the other machine has gone in some 4 s if
+/// nothing is sent.
+fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -185,11 +186,11 @@ impl ServerSecurity {
                 return local(Stream::Unix(stream), *uid);
             }
             (Accepted::Tcp(stream), None, Origin::Local(uid)) => {
-                watch(&stream)?;
+                set_socket_options(&stream)?;
                 return local(Stream::Tcp(stream), *uid);
             }
             (Accepted::Tcp(stream), Some(tls), Origin::Remote(_)) => {
-                watch(&stream)?;
+                set_socket_options(&stream)?;
                 TlsAcceptor::from(tls.config.clone()).accept(stream).await?
             }
             (Accepted::Tcp(stream), _, Origin::Unknown(reason)) => {
@@ -217,7 +218,7 @@ impl ClientSecurity {
             }
         };
         let stream = TcpStream::connect((host.as_str(), port)).await?;
-        watch(&stream)?;
+        set_socket_options(&stream)?;
         let Some(tls) = &self.tls else {
             if !stream.peer_addr()?.ip().to_canonical().is_loopback() {
                 return Err(Unfit::denied("servers on other machines require a certificate"));

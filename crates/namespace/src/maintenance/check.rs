@@ -565,7 +565,7 @@ impl<'a> Check<'a> {
         for id in objects {
             let is_known = files.get(&id).is_some_and(|seen| has_object(seen).is_some());
             if !is_known && !self.doomed.contains(&id) && self.is_still_wrong(id) {
-                self.fault(id, "there is an object of a file that has none");
+                self.fault(id, "its inode says that it has no object, and there is one");
             }
         }
     }
@@ -643,13 +643,17 @@ impl<'a> Check<'a> {
         }
         let has = |flag| inode.flags & flag != 0;
         if has(flag::XATTRS) != (seen.xattrs > 0) {
-            self.fault(id, format!("it has {} extended attributes", seen.xattrs));
+            self.fault(
+                id,
+                format!("it has {} extended attributes, and its inode says otherwise", seen.xattrs),
+            );
         }
         if has(flag::INLINE) != seen.contents_bytes.is_some() {
-            self.fault(id, "whether there are contents differs from what its inode says");
+            self.fault(id, "its inode and its records differ on whether it has small contents");
         }
-        if seen.contents_bytes.is_some_and(|bytes| bytes != inode.size) {
-            self.fault(id, format!("it has {} bytes, but not in its contents", inode.size));
+        if let Some(bytes) = seen.contents_bytes.filter(|bytes| *bytes != inode.size) {
+            let size = inode.size;
+            self.fault(id, format!("its inode says {size} bytes, its contents have {bytes}"));
         }
         if id != ROOT && id >= self.id_end {
             self.problem(id, Problem::Ids, "its id may be given to another file");
@@ -664,7 +668,7 @@ impl<'a> Check<'a> {
         if self.chunk_objects.is_some() && (seen.chunks.is_some() || has(flag::OBJECT)) {
             let (blocks, end) = seen.chunks.unwrap_or_default();
             if !has(flag::OBJECT) {
-                self.fault(id, "there are chunks of a file that has none");
+                self.fault(id, "its inode says that it has no chunks, and there are some");
             } else if end > inode.size || blocks != inode.blocks {
                 let (size, taken) = (inode.size, inode.blocks);
                 let has = format!("it has {size} bytes in {taken} blocks");

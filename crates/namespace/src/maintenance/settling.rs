@@ -57,6 +57,7 @@ impl Namespace {
         synced.inspect_err(|_| self.contents.unsettle_again(&unsettled))?;
         let mut outcome = Ok(());
         let mut batch = Batch::new();
+        let frees = !doomed.is_empty();
         for id in doomed {
             let _changing = self.contents.changing.read();
             let removed = match self.contents.chunks() {
@@ -73,6 +74,9 @@ impl Namespace {
                 batch.clear();
             }
         }
+        if frees {
+            self.reclaims.fetch_add(1, Ordering::AcqRel);
+        }
         // With this lock, what is not open is not opened.
         let _writer = self.tablet.writer.lock();
         let settled = self.contents.settled(unsettled);
@@ -87,14 +91,16 @@ impl Namespace {
     /// Does something; where the disk is full, once more after the space of removed files was given
     /// back.
     pub(crate) fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let reclaims = self.reclaims.load(Ordering::Acquire);
         match work() {
-            Err(error) if error.errno() == Errno::NOSPC && self.reclaim() => work(),
+            Err(error) if error.errno() == Errno::NOSPC && self.reclaim(reclaims) => work(),
             done => done,
         }
     }
 
-    /// Gives back the space of removed files at once. Returns whether there may be more now.
-    fn reclaim(&self) -> bool {
+    /// Gives back the space of removed files at once. Returns whether there may be more than there
+    /// was after so many reclaims.
+    fn reclaim(&self, reclaims: u64) -> bool {
         if self.contents.chunks().is_some() {
             return false;
         }
@@ -104,7 +110,11 @@ impl Namespace {
             return true;
         };
         let has_doomed = self.tablet.ids_in(Space::Doomed).is_ok_and(|ids| !ids.is_empty());
-        has_doomed && self.settle().is_ok()
+        if has_doomed {
+            return self.settle().is_ok();
+        }
+        // Upkeep may have done it since the work found none.
+        self.reclaims.load(Ordering::Acquire) != reclaims
     }
 
     /// Gives back the space of removed files if there is little: the kernel writes large files
@@ -121,5 +131,54 @@ impl Namespace {
         }
         let _one = self.reclaiming.lock();
         self.settle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::inode::file_type;
+    use crate::{
+        Contents, Namespace, New, Ownership, Privileges, ROOT, Settings, create_namespace,
+        system_clock,
+    };
+    use canopy_store::Environment;
+    use canopy_store::storage::LocalStorage;
+    use rustix::io::Errno;
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    /// Such a change was refused, though the disk had room again.
+    #[test]
+    fn a_change_is_tried_again_when_upkeep_reclaims_space_just_before_it_could() {
+        let place = tempfile::tempdir().unwrap();
+        let storage = LocalStorage::new(place.path()).unwrap();
+        let environment = Environment::system(Arc::new(storage));
+        let settings = Settings::default();
+        create_namespace(&environment, &settings, Ownership::ROOT, &system_clock()).unwrap();
+        let contents = Contents::new(&place.path().join("contents")).unwrap();
+        let namespace = Namespace::open(&environment, contents, system_clock()).unwrap();
+        let tries_with = |settle: bool| {
+            let tries = Cell::new(0);
+            let result = namespace.with_room(|| {
+                tries.set(tries.get() + 1);
+                if settle {
+                    namespace.settle()?;
+                }
+                Err::<(), _>(Errno::NOSPC.into())
+            });
+            assert_eq!(result.unwrap_err().errno(), Errno::NOSPC);
+            tries.get()
+        };
+        assert_eq!(tries_with(true), 1, "there was nothing to reclaim");
+        for settle in [true, false] {
+            let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
+            let id = namespace.create(ROOT, b"large", &new, false).unwrap().id;
+            let opened = namespace.open_file(id).unwrap();
+            namespace.write(&opened, Some(0), &vec![1; 1 << 20], Privileges::Keep).unwrap();
+            namespace.close_file(&opened).unwrap();
+            namespace.unlink(ROOT, b"large").unwrap();
+            assert_eq!(tries_with(settle), 2);
+            assert_eq!(tries_with(settle), 1);
+        }
     }
 }
