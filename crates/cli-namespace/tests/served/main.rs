@@ -5,7 +5,6 @@
 mod common;
 mod faults;
 mod first;
-mod full;
 mod importing;
 mod options;
 mod quotas;

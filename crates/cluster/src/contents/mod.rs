@@ -56,7 +56,6 @@ use canopy_namespace::{
     Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
-use canopy_store::storage::StorageSpace;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
@@ -296,11 +295,6 @@ impl ClusterNamespace {
     pub(crate) fn now_ns(&self) -> i64 {
         let now_ms = self.files.objects.environment.clock.now_ms();
         i64::try_from(now_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
-    }
-
-    /// Returns the space of storage, if that knows it now.
-    pub(crate) fn space(&self) -> Option<StorageSpace> {
-        self.files.objects.storage().space().ok().flatten()
     }
 
     /// Sends all that was written.

@@ -19,14 +19,6 @@ const STEP: usize = 128;
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
-/// What became of attributes in memory.
-enum Flushed {
-    /// Records have them.
-    Written,
-    /// Times of access wait, since the disk is full.
-    Kept,
-}
-
 impl Tablet {
     /// Changes times or the size of an inode in memory.
     pub(crate) fn change_pending(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Result<()> {
@@ -53,14 +45,12 @@ impl Tablet {
         match self.flush_inodes(&some) {
             // A full disk takes nothing now. Some more may wait.
             Err(error) if error.errno() == Errno::NOSPC && waiting < PENDING_FULL_MAX => Ok(()),
-            Ok(Flushed::Kept) if waiting >= PENDING_FULL_MAX => Err(Errno::NOSPC.into()),
-            flushed => flushed.map(drop),
+            flushed => flushed,
         }
     }
 
     /// Puts the times and sizes that wait in memory into records. After a failure it goes on, and
-    /// returns the first one. Contents of open files are not its business. Times of access wait on
-    /// while the disk is full.
+    /// returns the first one. Contents of open files are not its business.
     ///
     /// # Errors
     ///
@@ -70,7 +60,7 @@ impl Tablet {
         let mut outcome = Ok(());
         for some in pending.chunks(STEP) {
             let _writer = self.writer.lock();
-            outcome = outcome.and(self.flush_inodes(some).map(drop));
+            outcome = outcome.and(self.flush_inodes(some));
         }
         outcome
     }
@@ -78,7 +68,7 @@ impl Tablet {
     /// Puts what waits of inodes into their records. The caller has the writer's lock.
     pub(crate) fn flush_all_inodes(&self) -> Result<()> {
         let pending = Vec::from_iter(self.pending.read().values().cloned());
-        pending.chunks(STEP).try_for_each(|some| self.flush_inodes(some).map(drop))
+        pending.chunks(STEP).try_for_each(|some| self.flush_inodes(some))
     }
 
     /// Puts what waits of one inode into its record.
@@ -89,29 +79,23 @@ impl Tablet {
     pub fn flush_inode(&self, id: FileId) -> Result<()> {
         let _writer = self.writer.lock();
         let pending = self.pending.read().get(&id).cloned();
-        self.flush_inodes(pending.as_slice()).map(drop)
+        self.flush_inodes(pending.as_slice())
     }
 
     /// Puts what waits of some inodes into their records.
-    fn flush_inodes(&self, inodes: &[Inode]) -> Result<Flushed> {
+    fn flush_inodes(&self, inodes: &[Inode]) -> Result<()> {
         let mut batch = Transaction::new();
-        let mut may_wait = true;
         // The size of data that is in no record yet must not be in one either.
         let is_written = |inode: &&Inode| !self.files.is_dirty(inode.id);
         let inodes = Vec::from_iter(inodes.iter().filter(is_written));
         for inode in &inodes {
-            may_wait &= self.put_pending(&mut batch, inode)?;
+            self.put_pending(&mut batch, inode)?;
         }
         if !batch.is_empty() {
-            match self.commit(batch) {
-                Err(error) if may_wait && error.errno() == Errno::NOSPC => {
-                    return Ok(Flushed::Kept);
-                }
-                committed => committed?,
-            }
+            self.commit(batch)?;
         }
         inodes.iter().for_each(|inode| self.forget_pending(inode.id));
-        Ok(Flushed::Written)
+        Ok(())
     }
 
     /// Puts everything that waits into records, but for those that are damaged. The caller has the
@@ -120,26 +104,24 @@ impl Tablet {
         let pending = Vec::from_iter(self.pending.read().values().cloned());
         for inode in &pending {
             match self.flush_inodes(std::slice::from_ref(inode)) {
-                Err(Error::Corrupt(_)) | Ok(_) => {}
-                Err(error) => return Err(error),
+                Err(Error::Corrupt(_)) | Ok(()) => {}
+                failed => return failed,
             }
         }
         Ok(())
     }
 
-    /// Returns whether it may wait: only the time of access differs from the record.
-    fn put_pending(&self, batch: &mut Transaction, pending: &Inode) -> Result<bool> {
+    fn put_pending(&self, batch: &mut Transaction, pending: &Inode) -> Result<()> {
         let (place, before) = match self.locate(pending.id) {
-            Err(Error::Posix(Errno::NOENT)) => return Ok(true),
+            Err(Error::Posix(Errno::NOENT)) => return Ok(()),
             located => located?,
         };
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        if inode != before {
-            self.write_inode(batch, &place, Some(&before), &inode)?;
+        match inode == before {
+            true => Ok(()),
+            false => self.write_inode(batch, &place, Some(&before), &inode),
         }
-        let accessed = Inode { atime_ns: inode.atime_ns, ..before };
-        Ok(inode == accessed)
     }
 
     /// Returns whether reading a file now changes its time of access.
