@@ -388,7 +388,6 @@ impl Server {
     }
 
     pub(crate) fn part(&self, id: FileId) -> Result<Response> {
-        let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
         // A crash must not take back times that somebody has read.
         match self.tablet.flush_inode(id) {
@@ -397,11 +396,16 @@ impl Server {
             }
             _ => {}
         }
+        // With the lock: a partition that goes to another server takes its count of directories along,
+        // and the answer has to name that server.
+        let state = self.state.read();
         let inode = match self.tablet.inode(id) {
             Ok(inode) => Some(inode),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.into()),
         };
+        let partitions = self.partitions_in(&state, id)?;
+        drop(state);
         let is_further = |inode: &Inode| !partitions.histories.is_empty() && inode.is_directory();
         let inode = inode.filter(|inode| is_home || is_further(inode));
         let whole = inode.map(|inode| Inode { flags: inode.flags & !flag::ACCESS_HALF, ..inode });

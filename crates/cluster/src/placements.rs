@@ -71,8 +71,13 @@ impl Server {
 
     /// Returns what this server knows of the partitions of a directory.
     pub(crate) fn partitions(&self, directory: FileId) -> Result<Partitions> {
-        let histories = self.histories(directory)?;
-        Ok(Partitions { histories, placement: self.placement(directory) })
+        self.partitions_in(&self.state.read(), directory)
+    }
+
+    /// Returns them by a state that is locked.
+    pub(crate) fn partitions_in(&self, state: &State, directory: FileId) -> Result<Partitions> {
+        let histories = self.holdings_in(state, directory)?.histories().collect();
+        Ok(Partitions { histories, placement: state.placements.get(&directory).copied() })
     }
 }
 

@@ -528,7 +528,7 @@ impl Server {
     }
 
     /// Returns them by a state that is locked. A directory without records was never split.
-    fn holdings_in(&self, state: &State, directory: FileId) -> Result<Holdings> {
+    pub(crate) fn holdings_in(&self, state: &State, directory: FileId) -> Result<Holdings> {
         if let Some(holdings) = state.directories.get(&directory) {
             return Ok(holdings.clone());
         }
