@@ -404,7 +404,7 @@ impl Client {
         }
     }
 
-    fn tries(&self) -> Tries<'_> {
+    pub(crate) fn tries(&self) -> Tries<'_> {
         Tries::new(&*self.pace, self.patience)
     }
 

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::layout::KnownDirectory;
 use crate::leases::{TERM, USED};
 use crate::message::{Partitions, Request, Response};
+use crate::tries::undecided;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_namespace::{EntryName, FileId, Inode, Reply};
@@ -277,13 +278,28 @@ impl Client {
             let mut all = [home].into_iter().chain(missing).chain(known.servers(home));
             all.find(|server| !asking.answers.contains_key(server))
         };
-        while let Some(server) = next(&asking, &known) {
-            let (part, partitions) = match server == home {
-                true => self.leased_part(caller, home, id, &mut asking)?,
-                false => self.part(caller, server, id)?,
-            };
-            known.learn(partitions);
-            asking.answers.insert(server, (part, true));
+        let (mut held, mut tries) = (BTreeMap::new(), self.tries());
+        loop {
+            while let Some(server) = next(&asking, &known) {
+                let (part, partitions) = match server == home {
+                    true => self.leased_part(caller, home, id, &mut asking)?,
+                    false => self.part(caller, server, id)?,
+                };
+                held.insert(server, partitions.histories.clone());
+                known.learn(partitions);
+                asking.answers.insert(server, (part, true));
+            }
+            // The partitions of a directory that was removed go one after the other.
+            let (at_home, _) = asking.answers.get(&home).cloned().unwrap_or_default();
+            if at_home.is_none_or(|inode| inode.nlink == 0) {
+                break;
+            }
+            // What moves meanwhile would be counted by both servers, or by none.
+            let Some(server) = known.outdated(home, &held) else { break };
+            if !tries.wait() {
+                return Err(undecided(server));
+            }
+            asking.answers.remove(&server);
         }
         if !known.is_unsplit() {
             self.maps.lock().entry(id).or_default().merge(known);

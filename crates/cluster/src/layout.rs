@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::message::Partitions;
 use crate::tables::{TableList, is_newest, newest};
 use canopy_namespace::{EntryName, FileId, ROOT, table_of_block};
-use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitPolicy};
+use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitHistory, SplitPolicy};
 use canopy_store::TableId;
 use canopy_store::storage::Storage;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The tables of all logical servers, and the rules by which they share directories.
@@ -154,6 +154,21 @@ impl KnownDirectory {
     /// Returns the servers of the known partitions.
     pub(crate) fn servers(&self, home: ServerId) -> impl Iterator<Item = ServerId> {
         self.map.partitions().map(move |partition| self.server(home, partition))
+    }
+
+    /// Returns a server whose answer is of another moment than those of others: it named not all the
+    /// partitions that it holds by now, or one that has split since. `held` has what servers named.
+    pub(crate) fn outdated(
+        &self,
+        home: ServerId,
+        held: &BTreeMap<ServerId, Vec<SplitHistory>>,
+    ) -> Option<ServerId> {
+        let mut partitions = self.map.partitions().map(|one| (one, self.server(home, one)));
+        let outdated = partitions.find(|(partition, server)| {
+            let history = self.map.history(*partition);
+            held.get(server).is_some_and(|named| !named.contains(&history))
+        });
+        outdated.map(|(_, server)| server)
     }
 
     /// Returns whether no partition is known but the first one.

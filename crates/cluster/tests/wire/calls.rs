@@ -171,7 +171,8 @@ fn a_deadline_ends_the_wait_and_reaches_the_server() {
     service.wait_for(1);
     let call = service.calls.lock().unwrap().pop().unwrap();
     let deadline = call.deadline().unwrap();
-    assert!(deadline <= begin + Duration::from_secs(60) && deadline <= Instant::now());
+    // It was sent some time before now, with no more time left than this.
+    assert!(deadline <= Instant::now() + terms.time);
     // The answer that is too late harms nobody.
     call.answer(b"too late");
     let pending = destination.start(b"next", crate::common::terms());
