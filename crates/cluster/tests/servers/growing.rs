@@ -416,7 +416,7 @@ fn servers_count_their_entries() {
     let client = servers.client(2);
     let directory = create(&client, ROOT, "big", file_type::DIRECTORY).unwrap().id;
     fill(&client, directory, 700);
-    servers.settle();
+    servers.balance(directory, 2);
     let (mut partitions, mut entries) = (0, 0);
     for server in 0..2 {
         let Response::Tally(Some(tally)) = servers.ask(server, ServerRequest::Tally) else {

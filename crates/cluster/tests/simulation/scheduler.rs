@@ -8,7 +8,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
@@ -112,6 +112,7 @@ impl Scheduler {
         let scheduler = self.clone();
         start(Box::new(move || {
             let _ = thread.set(thread::current());
+            fence(Ordering::SeqCst);
             CURRENT.set(id);
             scheduler.wait_for_turn(id);
             let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -142,7 +143,9 @@ impl Scheduler {
         match next {
             Some((id, thread)) => {
                 self.current.store(id, Ordering::Release);
-                // One that has not begun looks before it waits.
+                // One that has not begun looks before it waits. The fence here and that of the
+                // thread have one of the two see what the other has stored.
+                fence(Ordering::SeqCst);
                 if let Some(thread) = thread.get() {
                     thread.unpark();
                 }
