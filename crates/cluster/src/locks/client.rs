@@ -317,8 +317,13 @@ impl Client {
         wanted: &FileLock,
         waits: bool,
     ) -> Result<LockOutcome> {
+        let mut may_be_set = false;
         loop {
-            self.check_locks(id)?;
+            self.check_locks(id).inspect_err(|_| {
+                if may_be_set {
+                    self.locks.unsure.lock().insert(id);
+                }
+            })?;
             let before = file.state.lock().changes;
             let asked = self.ask_locks(id, file, &LockAsk::Set(*wanted, waits));
             let (reply, server) = asked.inspect_err(|_| {
@@ -326,6 +331,8 @@ impl Client {
             })?;
             let mut state = file.state.lock();
             if state.changes != before {
+                // Locks may have been lost before this one was set, which is then refused here.
+                may_be_set = true;
                 continue;
             }
             state.held.drop_other_mode(OWN, wanted);
