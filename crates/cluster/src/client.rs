@@ -166,6 +166,19 @@ impl Client {
     ///
     /// Fails as the operation does, and with `NotYet` if it is not possible yet.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        let mut until = None;
+        loop {
+            match self.execute_once(caller, operation) {
+                // Removed files that this client still holds take room.
+                Err(Error::Namespace(error))
+                    if [Errno::NOSPC, Errno::DQUOT].contains(&error.errno())
+                        && self.frees_removed(caller, &mut until) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn execute_once(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         if let Some(reply) = self.of_snapshots(caller, operation) {
             return reply;
         }
@@ -534,6 +547,11 @@ impl Client {
     /// Returns the time since some moment.
     pub(crate) fn now(&self) -> Duration {
         self.pace.now()
+    }
+
+    /// Lets others run for a time, or less.
+    pub(crate) fn pause(&self, longest: Duration) {
+        self.pace.pause(longest);
     }
 
     /// Returns the number of logical servers that are known.

@@ -34,6 +34,9 @@ const RENEWERS: usize = 16;
 /// Files that are held again by one request.
 const RECLAIMED: usize = 8192;
 
+/// Time within which a kernel forgets a file that it has removed and that no program has open.
+const FORGETTING: Duration = Duration::from_millis(50);
+
 /// Number of releases that are sent at once if they may wait.
 const RELEASES: usize = 1024;
 
@@ -48,6 +51,8 @@ struct State {
     /// Tickets of holds that have not ended.
     pending: BTreeSet<u64>,
     files: HashMap<FileId, HeldFile>,
+    /// How many of them this client has taken a name of away.
+    removed: usize,
     /// Files to be released.
     leaving: Vec<Leaving>,
     /// Whether releases may wait, since a thread sends them.
@@ -60,6 +65,13 @@ struct State {
     moved: HashMap<ServerId, Vec<FileId>>,
     /// Returns whether a program has a file open. All held files are in use if this is none.
     is_open: Option<IsOpen>,
+}
+
+impl State {
+    fn forget(&mut self, id: FileId) {
+        let forgotten = self.files.remove(&id);
+        self.removed -= usize::from(forgotten.is_some_and(|file| file.is_removed));
+    }
 }
 
 /// Returns whether a program has a file open.
@@ -126,7 +138,7 @@ impl ClientHolds {
         file.count = file.count.saturating_sub(times);
         if file.count == 0 {
             let server = file.server;
-            state.files.remove(&id);
+            state.forget(id);
             let ticket = state.ticket;
             state.leaving.push(Leaving { id, ticket, server });
         }
@@ -155,8 +167,11 @@ impl ClientHolds {
 
     /// Notes that this client has taken a name of a file away.
     pub(crate) fn note_removal(&self, id: FileId) {
-        if let Some(file) = self.0.lock().files.get_mut(&id) {
-            file.is_removed = true;
+        let mut state = self.0.lock();
+        if let Some(file) = state.files.get_mut(&id)
+            && !std::mem::replace(&mut file.is_removed, true)
+        {
+            state.removed += 1;
         }
     }
 
@@ -341,6 +356,26 @@ impl Client {
         Ok(Reply::Inode(inode))
     }
 
+    /// Sends the releases that wait for others, and waits for a moment for those of files whose names
+    /// this client has removed: a kernel lets them go a little later. Returns whether any were sent.
+    /// `until` is the end of that moment, if it has begun.
+    pub(crate) fn frees_removed(&self, caller: Caller<'_>, until: &mut Option<Duration>) -> bool {
+        let until = *until.get_or_insert_with(|| self.now() + FORGETTING);
+        loop {
+            let (is_due, may_come) = {
+                let state = self.held.0.lock();
+                (!state.leaving.is_empty(), state.removed > 0)
+            };
+            if is_due {
+                self.release_all(caller);
+            }
+            if is_due || !may_come || self.now() >= until {
+                return is_due && self.now() < until;
+            }
+            self.pause(FORGETTING / 16);
+        }
+    }
+
     /// Sends the releases that wait for no hold any more.
     fn release_all(&self, caller: Caller<'_>) {
         // They are of all programs.
@@ -477,7 +512,7 @@ impl Client {
                     None => state.leaving.push(Leaving { id, ticket: pending.ticket, server }),
                 }
             }
-            Err(error) if error.is_missing() => _ = state.files.remove(&id),
+            Err(error) if error.is_missing() => state.forget(id),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Quotas of a namespace on several servers: set through the servers, and through a mount.
 
-use crate::common::{ns, shell, success};
+use crate::common::{ns, shell, success, wait_until};
 use crate::site::Site;
 use std::fs;
 use std::io::Write;
@@ -85,4 +85,27 @@ fn trees_have_limits_and_df_shows_them() {
     // Root is not bound.
     assert_eq!(made.trim(), "4");
     success(&quota(&url, &["--tree", "/tree", "--remove"]));
+}
+
+/// The kernel and the client let removed files go later. They counted until then.
+#[test]
+fn removed_files_leave_room_at_once() {
+    let mut site = Site::new(2, 1);
+    let on = site.mount("on", &[]);
+    shell(&on, "mkdir tree && chmod 777 tree");
+    let url = site.url();
+    success(&quota(&url, &["--tree", "/tree", "--inodes", "12"]));
+    // Servers that have just begun keep removed files: clients may hold them.
+    shell(&on, "cd tree; echo x > first; rm first");
+    wait_until("servers forget removed files", || {
+        let told = success(&quota(&url, &["--tree", "/tree", "--json"]));
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        told[0]["inodes"] == 1
+    });
+    for round in 0..5 {
+        let line = "cd tree; for i in $(seq 20); do echo x > $i || break; done; ls | wc -l; rm *; echo x > a && rm a";
+        let output = as_ada(&on, &format!("{line} && echo {round}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text, format!("11\n{round}\n"), "{output:?}");
+    }
 }
