@@ -7,25 +7,13 @@ use canopy_namespace::operation::{
 use canopy_namespace::{Entry, Error, Execute, FileId, Found, Listing, Pace, Reply, Result};
 use std::time::Duration;
 
-/// Units of the space that storage is shown to have, and how many there are: 1 PiB, as nobody knows.
-const UNIT_BYTES: u64 = 4096;
-const UNITS: u64 = 1 << 38;
-
 impl ClusterNamespace {
     /// Answers what every client knows; none if servers have to.
     fn administer(&self, administration: &Administration<'_>) -> Option<Reply> {
         match administration {
             Administration::State => Some(Reply::State(State::default())),
             Administration::Time => Some(Reply::Time(self.now_ns())),
-            Administration::Capacity => Some(Reply::Capacity(Capacity {
-                block_bytes: UNIT_BYTES,
-                unit_bytes: UNIT_BYTES,
-                units: UNITS,
-                units_free: UNITS,
-                units_available: UNITS,
-                files: UNITS,
-                files_free: UNITS,
-            })),
+            Administration::Capacity => Some(Reply::Capacity(Capacity::of(self.space()))),
             Administration::Settings
             | Administration::SetIndexes(_)
             | Administration::Flush

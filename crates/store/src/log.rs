@@ -208,7 +208,10 @@ impl LogWriter {
 
     /// Makes room for more than changes that free space.
     pub(crate) fn make_spare_room(&mut self) -> Result<()> {
-        self.make_room(HEAD as u64 + SPARE_BYTES)?;
+        match self.environment.storage.has_growing() {
+            true => self.check_reserve()?,
+            false => self.make_room(HEAD as u64 + SPARE_BYTES)?,
+        }
         self.is_short = false;
         Ok(())
     }
@@ -234,10 +237,20 @@ impl LogWriter {
         if self.shared.take_if(|segment| segment.has_groups()).is_some() {
             self.segment += 1;
         }
-        if self.file.take_if(|(_, bytes)| *bytes > 0).is_some() {
+        if let Some((ended, _)) = self.file.take_if(|(_, bytes)| *bytes > 0) {
             self.segment += 1;
+            self.begin_segment(ended);
         }
         self.segment
+    }
+
+    /// Begins a segment with as much spare room as the one that has ended kept: on a full disk
+    /// others would take that at once. What fails here is tried again with the next group.
+    fn begin_segment(&mut self, ended: Box<dyn Append>) {
+        if self.make_room(HEAD as u64 + SPARE_BYTES).is_err() {
+            drop(ended);
+            let _ = self.make_some_room(HEAD as u64);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod common;
 mod faults;
 mod first;
+mod full;
 mod importing;
 mod options;
 mod quotas;

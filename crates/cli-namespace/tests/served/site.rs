@@ -1,7 +1,7 @@
 //! A namespace on several servers, with real processes on loopback, and mounts of it. Nothing is left
 //! mounted or running, whatever happens.
 
-use crate::common::{CANOPY, ns, success};
+use crate::common::{CANOPY, ns, shell, success};
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::fs::{self, Permissions};
@@ -72,14 +72,34 @@ impl Site {
     }
 
     pub fn created(servers: u32, options: &[&str]) -> Self {
+        let site = Self::empty();
+        site.create(servers, options);
+        site
+    }
+
+    /// Makes a namespace on a file system of its own, of this size in the words of mount(8).
+    pub fn on_disk(servers: u32, size: &str) -> Self {
+        let mut site = Self::empty();
+        let disk = site.adopt("namespace");
+        fs::create_dir(&disk).unwrap();
+        shell(&disk, &format!("mount -t tmpfs -o mode=755,size={size} tmpfs ."));
+        site.create(servers, &[]);
+        site.start();
+        site
+    }
+
+    fn empty() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "mounting needs root");
         let place = tempfile::tempdir_in("/tmp").unwrap();
         fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
         let namespace = place.path().join("namespace");
-        let mut create = ns("create");
-        create.args(["--servers", &servers.to_string()]).args(options).arg(&namespace);
-        success(&create.output().unwrap());
         Site { place, namespace, processes: Vec::new(), mounts: Vec::new() }
+    }
+
+    fn create(&self, servers: u32, options: &[&str]) {
+        let mut create = ns("create");
+        create.args(["--servers", &servers.to_string()]).args(options).arg(&self.namespace);
+        success(&create.output().unwrap());
     }
 
     /// Runs `canopy cluster`; `@` is the namespace.

@@ -96,6 +96,43 @@ fn rights_that_are_taken_away_count_at_once() {
     }
 }
 
+/// A file that users may write and not read. They could not open it.
+#[test]
+fn a_file_is_written_by_users_who_may_not_read_it() {
+    let site = mounted();
+    let (node, own) = (site.path("n1"), site.path("own"));
+    let file = own.join("log");
+    fs::write(&file, "0123456789").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o622)).unwrap();
+    let written = |line: &str| {
+        success(&run(BEN, &node, line));
+        fs::read(&file).unwrap()
+    };
+    let refused = |line: &str| {
+        let output = run(BEN, &node, line);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("Permission denied"), "{line}: {output:?}");
+        fs::read(&file).unwrap()
+    };
+    let over = |at: usize| format!("printf AB | dd of=log bs=1 seek={at} conv=notrunc status=none");
+    assert_eq!(written(&over(2)), b"01AB456789");
+    assert_eq!(written("printf end >> log"), b"01AB456789end");
+    assert_eq!(refused("cat log"), b"01AB456789end");
+    assert_eq!(refused("cat <> log"), b"01AB456789end");
+    // Too large for a record: what is there would have to be read.
+    assert_eq!(refused(&over(5000)), b"01AB456789end");
+    assert_eq!(written("printf new > log"), b"new");
+    let large = written("head -c 200000 /dev/zero | tr '\\0' x > log");
+    assert!(large == [b'x'; 200_000]);
+    // Whole chunks can be replaced, others not.
+    let chunk = "head -c 65536 /dev/zero | tr '\\0' y";
+    let large = written(&format!("{chunk} | dd of=log bs=64K seek=1 conv=notrunc iflag=fullblock"));
+    assert!(large[65_535..][..2] == *b"xy" && large[131_071..][..2] == *b"yx", "{}", large.len());
+    assert!(refused(&over(70_000)) == large);
+    assert!(refused("printf end >> log") == large);
+    assert!(refused("cat log") == large);
+}
+
 #[test]
 fn a_certificate_is_needed_and_checked() {
     let mut site = Site::created(1, &[]);

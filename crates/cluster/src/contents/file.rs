@@ -29,6 +29,8 @@ pub(super) struct State {
     pub(super) inode: Inode,
     /// Contents that are a record.
     pub(super) small: Option<Vec<u8>>,
+    /// Whether no user who has the file open may read it.
+    pub(super) is_withheld: bool,
     pub(super) known: Known,
     /// Whether the records have to be read anew.
     pub(super) is_stale: bool,
@@ -47,6 +49,8 @@ pub(super) enum Base {
     Hole,
     /// Its part of the small contents.
     Small,
+    /// Its part of small contents that nobody here may read.
+    Withheld,
     Stored(Stored),
     /// It has to be asked for.
     Unknown,
@@ -58,6 +62,7 @@ impl OpenFile {
         let mut state = State {
             inode: Inode::default(),
             small: None,
+            is_withheld: false,
             known: Known::default(),
             is_stale: true,
             version: 0,
@@ -74,9 +79,12 @@ impl OpenFile {
         }
     }
 
-    /// Has the records read anew before they are used next.
+    /// Has the records read anew before they are used next. What was asked for before does not
+    /// count.
     pub(super) fn doubt(&self) {
-        self.state.lock().is_stale = true;
+        let mut state = self.state.lock();
+        state.is_stale = true;
+        state.version += 1;
     }
 
     /// Returns whether everything that was written is in the records.
@@ -95,6 +103,7 @@ impl State {
         }
         self.known.add(from, &stored.chunks, stored.next);
         (self.inode, self.small) = (stored.inode, stored.small);
+        self.is_withheld = stored.is_withheld;
         self.version += 1;
     }
 
@@ -109,6 +118,14 @@ impl State {
         self.inode.has(flag::OBJECT)
     }
 
+    /// Returns the length of contents that are a record, or at most that of those that are withheld.
+    pub(super) fn small_length(&self) -> u64 {
+        match &self.small {
+            None if self.is_withheld => self.inode.size,
+            small => small.as_ref().map_or(0, Vec::len) as u64,
+        }
+    }
+
     /// Returns the changes that were not sent, the earlier first.
     pub(super) fn layers(&self) -> impl Iterator<Item = &Pending> {
         self.sending.as_deref().into_iter().chain([&self.pending])
@@ -117,7 +134,11 @@ impl State {
     /// Returns what the record of a chunk has.
     pub(super) fn recorded(&self, chunk: u64) -> Base {
         if !self.is_chunked() {
-            return if self.small.is_some() { Base::Small } else { Base::Hole };
+            return match &self.small {
+                Some(_) => Base::Small,
+                None if self.is_withheld && self.inode.size > 0 => Base::Withheld,
+                None => Base::Hole,
+            };
         }
         match self.known.get(chunk) {
             None => Base::Unknown,
@@ -154,8 +175,8 @@ impl State {
         let base = match self.base(chunk) {
             Base::Hole | Base::Unknown => 0,
             Base::Stored(stored) => u64::from(stored.used),
-            Base::Small => {
-                let length = self.small.as_ref().map_or(0, Vec::len) as u64;
+            Base::Small | Base::Withheld => {
+                let length = self.small_length();
                 length.saturating_sub(chunk * chunk_bytes).min(chunk_bytes)
             }
         };

@@ -37,6 +37,8 @@ struct View {
     version: u64,
     inode: Inode,
     small: Option<Vec<u8>>,
+    /// Whether nobody here may read the contents.
+    is_withheld: bool,
     /// Whether the contents stay a record.
     is_small: bool,
     /// Records of the chunks that are sent.
@@ -174,13 +176,14 @@ impl Files {
                 version: state.version,
                 inode: state.inode.clone(),
                 small: state.small.clone(),
+                is_withheld: state.is_withheld,
                 is_small,
                 bases: BTreeMap::new(),
             };
             if is_small {
                 return Ok(view);
             }
-            let small = state.small.as_ref().map_or(0, Vec::len) as u64;
+            let small = if state.is_chunked() { 0 } else { state.small_length() };
             let chunks = work.chunks.keys().copied().chain(0..small.div_ceil(self.chunk_bytes));
             view.bases = chunks.map(|chunk| (chunk, state.recorded(chunk))).collect();
             let unknown = view.bases.iter().find(|(_, base)| **base == Base::Unknown);
@@ -206,9 +209,11 @@ impl Files {
             pieces.extend(parts.map(|(at, bytes)| Piece { offset: start + at, bytes }));
         }
         let mut small = view.small.clone().unwrap_or_default();
-        small.resize(size as usize, 0);
-        for Piece { offset, bytes } in &pieces {
-            small[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        if !view.is_withheld {
+            small.resize(size as usize, 0);
+            for Piece { offset, bytes } in &pieces {
+                small[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
         }
         let write = WriteSmall { pieces, size_min: work.size_min };
         let writer = work.writer.unwrap_or(Writers::Others).named();
@@ -282,8 +287,10 @@ impl Files {
         let below: &[u8] = match base {
             _ if is_cleared => &[],
             Base::Hole | Base::Unknown => &[],
+            Base::Withheld => return Err(Errno::ACCESS.into()),
             Base::Small => part_of(view.small.as_deref(), chunk.number, self.chunk_bytes),
             Base::Stored(stored) if covers(stored.used.into()) => &[],
+            Base::Stored(_) if view.is_withheld => return Err(Errno::ACCESS.into()),
             Base::Stored(stored) => {
                 fetched = self.fetch(chunk, &stored)?;
                 fetched.get(..stored.used as usize).unwrap_or_default()

@@ -56,9 +56,10 @@ use canopy_namespace::{
     Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
+use canopy_store::storage::StorageSpace;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
-use file::OpenFile;
+use file::{Base, OpenFile};
 pub use none::UnknownStorage;
 pub(crate) use objects::reopen_sessions;
 use objects::{Objects, Session};
@@ -297,6 +298,11 @@ impl ClusterNamespace {
         i64::try_from(now_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
     }
 
+    /// Returns the space of storage, if that knows it now.
+    pub(crate) fn space(&self) -> Option<StorageSpace> {
+        self.files.objects.storage().space().ok().flatten()
+    }
+
     /// Sends all that was written.
     ///
     /// # Errors
@@ -418,10 +424,11 @@ impl Files {
     fn open_file(&self, user: Option<(&Credentials, Wanted)>, id: FileId) -> Result<()> {
         if let Some(entry) = self.open.lock().get_mut(&id) {
             entry.count += 1;
-            entry.file.doubt();
             if let Some((who, wanted)) = user {
                 entry.file.users.add(who, wanted);
             }
+            // What is read from now on may be what others could not read.
+            entry.file.doubt();
         } else {
             let caller = user.map_or(Caller::Trusted, |(who, _)| Caller::User(who));
             return self.add(user, OpenFile::new(self.ask(caller, id, 0)?));
@@ -552,6 +559,7 @@ impl Files {
             return Ok(0);
         }
         let end = end_of(Extent::new(offset, bytes.len() as u64))?;
+        self.check_withheld(&file, offset, end)?;
         self.write_pending(&file, privileges, end, |state| {
             let mut rest = bytes;
             for (chunk, within, length) in segments(offset, end, self.chunk_bytes) {
@@ -561,6 +569,26 @@ impl Files {
             }
         })?;
         Ok(bytes.len())
+    }
+
+    /// Returns an error if bytes that nobody here may read stay before those that are written: in a
+    /// record that gets too large, or in the chunk. Many programs do not look at what `close` returns.
+    fn check_withheld(&self, file: &OpenFile, offset: u64, end: u64) -> Result<()> {
+        if !file.state.lock().is_withheld {
+            return Ok(());
+        }
+        let state = self.ready(file)?;
+        let (chunk, within) = (offset / self.chunk_bytes, offset % self.chunk_bytes);
+        let needs_read = match state.base(chunk) {
+            _ if !state.is_withheld => false,
+            Base::Withheld => state.size().max(end) > self.small_max,
+            Base::Stored(_) if within > 0 => {
+                let dirty = state.pending.chunks.get(&chunk);
+                !dirty.is_some_and(|dirty| dirty.extents.cover(within))
+            }
+            _ => false,
+        };
+        if needs_read { Err(Errno::ACCESS.into()) } else { Ok(()) }
     }
 
     /// Sets attributes of a file, after what was written before was sent.
@@ -661,13 +689,11 @@ impl FileContents for ClusterNamespace {
     }
 
     fn open_new(&self, inode: &Inode) -> Result<()> {
-        let (inode, small, chunks) = (inode.clone(), None, Vec::new());
-        self.files.add(None, OpenFile::new(StoredContents { inode, small, chunks, next: None }))
+        self.files.add(None, OpenFile::new(StoredContents::of_new(inode)))
     }
 
     fn open_new_for(&self, who: &Credentials, inode: &Inode) -> Result<()> {
-        let (inode, small, chunks) = (inode.clone(), None, Vec::new());
-        let file = OpenFile::new(StoredContents { inode, small, chunks, next: None });
+        let file = OpenFile::new(StoredContents::of_new(inode));
         self.files.add(Some((who, Wanted::READ_WRITE)), file)
     }
 

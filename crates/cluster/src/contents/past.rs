@@ -59,7 +59,10 @@ impl ClusterNamespace {
         id: FileId,
     ) -> Result<PastHandle> {
         let stored = self.files.ask_past(who, (snapshot, id), 0)?;
-        let StoredContents { inode, small, chunks, next } = stored;
+        let StoredContents { inode, small, is_withheld, chunks, next } = stored;
+        if is_withheld {
+            return Err(Errno::ACCESS.into());
+        }
         if !inode.is_regular() {
             return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::NXIO }.into());
         }

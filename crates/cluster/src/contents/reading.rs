@@ -86,6 +86,8 @@ impl Files {
             let at = (chunk * self.chunk_bytes + within - offset) as usize;
             match state.base(chunk) {
                 Base::Hole | Base::Unknown => {}
+                Base::Withheld => return Err(Errno::ACCESS.into()),
+                Base::Stored(_) if state.is_withheld => return Err(Errno::ACCESS.into()),
                 Base::Small => {
                     let part = part_of(state.small.as_deref(), chunk, self.chunk_bytes);
                     let part = part.get(within as usize..).unwrap_or_default();
@@ -132,7 +134,7 @@ impl Files {
         let end = part.offset.saturating_add(part.length).min(state.size());
         let mut parts = segments(part.offset, end, self.chunk_bytes);
         let is_here = |(chunk, ..): (u64, u64, u64)| match state.base(chunk) {
-            Base::Hole | Base::Small => true,
+            Base::Hole | Base::Small | Base::Withheld => true,
             Base::Stored(stored) => self.cache.has((ChunkId::new(file.id, chunk), stored.object)),
             Base::Unknown => false,
         };
@@ -233,7 +235,7 @@ impl Files {
         loop {
             let state = self.ready(file)?;
             if !state.is_chunked() {
-                let length = state.small.as_ref().map_or(0, Vec::len) as u64;
+                let length = state.small_length();
                 return Ok((from < length.div_ceil(self.chunk_bytes)).then_some(from));
             }
             let unknown = match state.known.next(from) {

@@ -342,6 +342,9 @@ impl Namespace {
     }
 
     fn capacity(&self) -> Result<Capacity> {
+        if let Some(chunks) = self.contents.chunks() {
+            return Ok(Capacity::of(chunks.space()));
+        }
         let space = self.space()?;
         Ok(Capacity {
             block_bytes: space.f_bsize,

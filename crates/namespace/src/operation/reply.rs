@@ -9,6 +9,7 @@ use crate::records::listing::Entry;
 use crate::search::Found;
 use crate::settings::Settings;
 use crate::snapshot::snapshots::SnapshotInfo;
+use canopy_store::storage::StorageSpace;
 use serde::{Deserialize, Serialize};
 
 /// The result of an operation that succeeded.
@@ -94,6 +95,28 @@ pub struct Capacity {
     pub files: u64,
     /// How many of them there are not yet.
     pub files_free: u64,
+}
+
+/// Units of the space of storage, and how many there are if storage does not know: 1 PiB.
+const UNIT_BYTES: u64 = 4096;
+const UNITS_MAX: u64 = 1 << 38;
+
+impl Capacity {
+    /// Returns the space of storage, which may not know how much there is.
+    pub fn of(space: Option<StorageSpace>) -> Self {
+        let units = |bytes: fn(&StorageSpace) -> u64| {
+            space.as_ref().map_or(UNITS_MAX, |space| bytes(space) / UNIT_BYTES)
+        };
+        Capacity {
+            block_bytes: UNIT_BYTES,
+            unit_bytes: UNIT_BYTES,
+            units: units(|space| space.total_bytes),
+            units_free: units(|space| space.free_bytes),
+            units_available: units(|space| space.available_bytes),
+            files: UNITS_MAX,
+            files_free: UNITS_MAX,
+        }
+    }
 }
 
 /// The bytes of a name, about.

@@ -36,10 +36,20 @@ pub struct StoredContents {
     pub inode: Inode,
     /// Contents that are a record.
     pub small: Option<Vec<u8>>,
+    /// Whether the user may write them and not read: small contents and checksums are left out.
+    pub is_withheld: bool,
     /// Chunks that have an object, by their numbers, in order. The others are holes.
     pub chunks: Vec<(u64, Stored)>,
     /// The number from which on there may be more chunks; none if there are no more.
     pub next: Option<u64>,
+}
+
+impl StoredContents {
+    /// Returns the records of a file that was just made.
+    pub fn of_new(inode: &Inode) -> Self {
+        let (inode, chunks) = (inode.clone(), Vec::new());
+        StoredContents { inode, small: None, is_withheld: false, chunks, next: None }
+    }
 }
 
 /// Data for a part of a file.

@@ -35,7 +35,8 @@ impl Tablet {
         Ok(self.table.mark(lifetime_ms)?)
     }
 
-    /// Writes the record of a snapshot, or removes it, for good.
+    /// Writes the record of a snapshot, or removes it, for good. Full storage has room for it: reading a
+    /// table beside its server makes one.
     ///
     /// # Errors
     ///
@@ -48,6 +49,6 @@ impl Tablet {
             Some(record) => batch.put(key.as_ref(), record)?,
             None => batch.delete(key.as_ref())?,
         }
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        Ok(self.table.write_freeing(&batch, Durability::Durable)?)
     }
 }

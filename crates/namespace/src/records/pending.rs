@@ -19,6 +19,25 @@ const STEP: usize = 128;
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
+/// How attributes in memory differ from a record, in the order of what they ask of a full disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Difference {
+    /// By the time of access at most, which may wait.
+    Access,
+    /// By times, or by what a directory has, too. Nothing was stored for it, and a search needs
+    /// it: it takes room that is kept for changes that free space.
+    Times,
+    Size,
+}
+
+/// What became of attributes in memory.
+enum Flushed {
+    /// Records have them.
+    Written,
+    /// Times of access wait, since the disk is full.
+    Kept,
+}
+
 impl Tablet {
     /// Changes times or the size of an inode in memory.
     pub(crate) fn change_pending(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Result<()> {
@@ -45,12 +64,14 @@ impl Tablet {
         match self.flush_inodes(&some) {
             // A full disk takes nothing now. Some more may wait.
             Err(error) if error.errno() == Errno::NOSPC && waiting < PENDING_FULL_MAX => Ok(()),
-            flushed => flushed,
+            Ok(Flushed::Kept) if waiting >= PENDING_FULL_MAX => Err(Errno::NOSPC.into()),
+            flushed => flushed.map(drop),
         }
     }
 
     /// Puts the times and sizes that wait in memory into records. After a failure it goes on, and
-    /// returns the first one. Contents of open files are not its business.
+    /// returns the first one. Contents of open files are not its business. Times of access wait on
+    /// while the disk is full.
     ///
     /// # Errors
     ///
@@ -60,7 +81,7 @@ impl Tablet {
         let mut outcome = Ok(());
         for some in pending.chunks(STEP) {
             let _writer = self.writer.lock();
-            outcome = outcome.and(self.flush_inodes(some));
+            outcome = outcome.and(self.flush_inodes(some).map(drop));
         }
         outcome
     }
@@ -68,7 +89,7 @@ impl Tablet {
     /// Puts what waits of inodes into their records. The caller has the writer's lock.
     pub(crate) fn flush_all_inodes(&self) -> Result<()> {
         let pending = Vec::from_iter(self.pending.read().values().cloned());
-        pending.chunks(STEP).try_for_each(|some| self.flush_inodes(some))
+        pending.chunks(STEP).try_for_each(|some| self.flush_inodes(some).map(drop))
     }
 
     /// Puts what waits of one inode into its record.
@@ -79,23 +100,30 @@ impl Tablet {
     pub fn flush_inode(&self, id: FileId) -> Result<()> {
         let _writer = self.writer.lock();
         let pending = self.pending.read().get(&id).cloned();
-        self.flush_inodes(pending.as_slice())
+        self.flush_inodes(pending.as_slice()).map(drop)
     }
 
     /// Puts what waits of some inodes into their records.
-    fn flush_inodes(&self, inodes: &[Inode]) -> Result<()> {
+    fn flush_inodes(&self, inodes: &[Inode]) -> Result<Flushed> {
         let mut batch = Transaction::new();
+        let mut difference = Difference::Access;
         // The size of data that is in no record yet must not be in one either.
         let is_written = |inode: &&Inode| !self.files.is_dirty(inode.id);
         let inodes = Vec::from_iter(inodes.iter().filter(is_written));
         for inode in &inodes {
-            self.put_pending(&mut batch, inode)?;
+            difference = difference.max(self.put_pending(&mut batch, inode)?);
         }
         if !batch.is_empty() {
-            self.commit(batch)?;
+            batch.frees = difference == Difference::Times;
+            match self.commit(batch) {
+                Err(error) if difference == Difference::Access && error.errno() == Errno::NOSPC => {
+                    return Ok(Flushed::Kept);
+                }
+                committed => committed?,
+            }
         }
         inodes.iter().for_each(|inode| self.forget_pending(inode.id));
-        Ok(())
+        Ok(Flushed::Written)
     }
 
     /// Puts everything that waits into records, but for those that are damaged. The caller has the
@@ -104,24 +132,32 @@ impl Tablet {
         let pending = Vec::from_iter(self.pending.read().values().cloned());
         for inode in &pending {
             match self.flush_inodes(std::slice::from_ref(inode)) {
-                Err(Error::Corrupt(_)) | Ok(()) => {}
-                failed => return failed,
+                Err(Error::Corrupt(_)) | Ok(_) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn put_pending(&self, batch: &mut Transaction, pending: &Inode) -> Result<()> {
+    /// Puts what waits of an inode into its record, and returns how that differed.
+    fn put_pending(&self, batch: &mut Transaction, pending: &Inode) -> Result<Difference> {
         let (place, before) = match self.locate(pending.id) {
-            Err(Error::Posix(Errno::NOENT)) => return Ok(()),
+            Err(Error::Posix(Errno::NOENT)) => return Ok(Difference::Access),
             located => located?,
         };
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        match inode == before {
-            true => Ok(()),
-            false => self.write_inode(batch, &place, Some(&before), &inode),
+        if inode != before {
+            self.write_inode(batch, &place, Some(&before), &inode)?;
         }
+        let Inode { atime_ns, mtime_ns, ctime_ns, .. } = inode;
+        let accessed = Inode { atime_ns, ..before };
+        Ok(match accessed == inode {
+            true => Difference::Access,
+            false if inode.is_directory() => Difference::Times,
+            false if (Inode { mtime_ns, ctime_ns, ..accessed }) == inode => Difference::Times,
+            false => Difference::Size,
+        })
     }
 
     /// Returns whether reading a file now changes its time of access.

@@ -61,24 +61,36 @@ impl LogWriter {
         if self.shared.as_ref().is_some_and(|one| one.room - one.bytes < wanted) {
             self.end_segment();
         }
+        let mut is_due = self.shared.is_none();
         let mut segment = match self.shared.take() {
             Some(segment) => segment,
             None => self.begin_shared(wanted)?,
         };
+        let middle = segment.room / 2;
+        is_due |= segment.bytes <= middle && segment.bytes + wanted > middle;
         let group = [&Group::head(length, segment.bytes, batches)[..], batches].concat();
         segment.file.append(&group)?;
         segment.file.sync()?;
         segment.bytes += group.len() as u64;
         let checked = self.check_is_missing(&segment.next);
         self.shared = Some(segment);
+        // Twice in a segment: the server of a file system is asked.
+        if is_due {
+            self.is_short = self.check_reserve().is_err();
+        }
         checked
+    }
+
+    /// Returns an error unless a segment more leaves storage its reserve.
+    pub(super) fn check_reserve(&self) -> Result<()> {
+        self.environment.storage.check_reserve(self.room.clamp(ROOM_MIN, ROOM_MAX))
     }
 
     /// Begins a segment with room for a group of so many bytes.
     fn begin_shared(&mut self, wanted: u64) -> Result<SharedSegment> {
         let own = head(SHARED, self.epoch, self.nonce);
-        let room = self.room.clamp(ROOM_MIN, ROOM_MAX);
-        let room = room.max(HEAD as u64 + wanted);
+        let room_min = ROOM_MIN.max(HEAD as u64 + wanted);
+        let mut room = self.room.clamp(ROOM_MIN, ROOM_MAX).max(room_min);
         let storage = self.environment.storage.clone();
         let mut tries = 0;
         loop {
@@ -96,6 +108,10 @@ impl LogWriter {
                     self.segment += 1;
                 }
                 Ok(Growing::ThereWasOne) => return Err(Fenced::LogTaken(self.table).into()),
+                Err(error) if error.is_shortage() && room > room_min => {
+                    self.was_tried = true;
+                    room = room_min.max(room / 2);
+                }
                 Err(error) => {
                     self.was_tried = true;
                     tries += 1;

@@ -42,6 +42,17 @@ pub enum Growing {
     ThereWasOne,
 }
 
+/// The space of storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageSpace {
+    /// All bytes.
+    pub total_bytes: u64,
+    /// Those that are free.
+    pub free_bytes: u64,
+    /// Those of them that are not kept in reserve.
+    pub available_bytes: u64,
+}
+
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -159,6 +170,17 @@ pub trait Storage: Send + Sync {
 
     /// Returns an error if storage has no room for so many bytes more, where it can find out.
     fn check_room(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns how much space there is, if storage knows that.
+    fn space(&self) -> Result<Option<StorageSpace>> {
+        Ok(None)
+    }
+
+    /// Returns an error if so many bytes more would take of the reserve of storage, which is for
+    /// changes that free space and for flushes, without which nothing is freed.
+    fn check_reserve(&self, _bytes: u64) -> Result<()> {
         Ok(())
     }
 

@@ -28,7 +28,7 @@ pub use machines::{Machine, Notes};
 use self::growing::GrowingFile;
 use self::publishing::{Temporaries, Temporary};
 use self::root::Root;
-use super::{Append, Created, Growing, Listed, ReadAt, Storage, probe};
+use super::{Append, Created, Growing, Listed, ReadAt, Storage, StorageSpace, probe};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::names::segment_of;
@@ -53,6 +53,11 @@ const MARKER: &str = "shared";
 const MARKER_TEXT: &[u8] = b"CANOPY SHARED DIRECTORY 1\n";
 
 const OBJECTS: &str = "objects";
+
+/// So many bytes of a file system are left for changes that free space and what they need, but no
+/// larger a part of it.
+const RESERVE_BYTES: u64 = 256 << 20;
+const RESERVE_DIVISOR: u64 = 16;
 
 /// Objects as files below a directory that many machines share.
 pub struct SharedDirectory {
@@ -219,6 +224,16 @@ impl SharedDirectory {
     /// Returns the notes about the machines that may write here.
     pub fn notes(&self) -> &Notes {
         &self.notes
+    }
+
+    /// Returns an error if the file system is known to have too little space.
+    fn check_space(&self, is_enough: impl Fn(&StorageSpace) -> bool) -> Result<()> {
+        match self.space()? {
+            Some(space) if !is_enough(&space) => {
+                Err(Error::storage(self.root().display().to_string(), Errno::NOSPC))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_writer(&self) -> Result<()> {
@@ -479,12 +494,23 @@ impl Storage for SharedDirectory {
     }
 
     fn check_room(&self, bytes: u64) -> Result<()> {
+        self.check_space(|space| space.free_bytes >= bytes)
+    }
+
+    fn space(&self) -> Result<Option<StorageSpace>> {
         let failed = |error: Errno| Error::storage(self.root().display().to_string(), error);
         let about = rustix::fs::fstatvfs(self.root.at()).map_err(failed)?;
-        match about.f_bavail.saturating_mul(about.f_frsize) >= bytes {
-            true => Ok(()),
-            false => Err(failed(Errno::NOSPC)),
-        }
+        let bytes_of = |blocks: u64| blocks.saturating_mul(about.f_frsize);
+        let (total_bytes, free_bytes) = (bytes_of(about.f_blocks), bytes_of(about.f_bavail));
+        let reserve = (total_bytes / RESERVE_DIVISOR).min(RESERVE_BYTES);
+        let available_bytes = free_bytes.saturating_sub(reserve);
+        // Some file systems do not know.
+        let is_known = total_bytes != 0;
+        Ok(is_known.then_some(StorageSpace { total_bytes, free_bytes, available_bytes }))
+    }
+
+    fn check_reserve(&self, bytes: u64) -> Result<()> {
+        self.check_space(|space| space.available_bytes >= bytes)
     }
 
     fn lock(&self, _name: &str) -> Result<Option<Box<dyn Send + Sync>>> {

@@ -1,6 +1,6 @@
 //! SSTables and chunks of contents in one storage, everything else in another.
 
-use super::{Append, Created, Growing, Listed, ReadAt, Storage};
+use super::{Append, Created, Growing, Listed, ReadAt, Storage, StorageSpace};
 use crate::error::Result;
 use crate::names::is_used_once;
 use bytes::Bytes;
@@ -119,6 +119,14 @@ impl Storage for SplitStorage {
 
     fn check_room(&self, bytes: u64) -> Result<()> {
         self.rest.check_room(bytes)
+    }
+
+    fn space(&self) -> Result<Option<StorageSpace>> {
+        self.rest.space()
+    }
+
+    fn check_reserve(&self, bytes: u64) -> Result<()> {
+        self.rest.check_reserve(bytes)
     }
 
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::records::keys::{FileId, Space};
 use bytes::Bytes;
 use cache::Cache;
-use canopy_store::storage::Created;
+use canopy_store::storage::{Created, StorageSpace};
 use canopy_store::{Environment, Key, SstableCache, Table, hash_of};
 pub use gate::{Entered, Gate};
 use parking_lot::Mutex;
@@ -90,6 +90,11 @@ impl Stored {
     pub(crate) fn lost(used: u32) -> Self {
         let object = ObjectId { epoch: 0, number: 0 };
         Stored { object, object_bytes: used, used, checksum: 0 }
+    }
+
+    /// Returns the same without what its bytes say.
+    pub(crate) fn without_checksum(self) -> Self {
+        Stored { checksum: 0, ..self }
     }
 
     /// Returns whether the object is lost, as a repair has found.
@@ -266,6 +271,11 @@ impl ChunkStore {
         value.map(|value| decoded(chunk, &value)).transpose()
     }
 
+    /// Returns the space of storage, if that knows it now.
+    pub(crate) fn space(&self) -> Option<StorageSpace> {
+        self.objects.environment.storage.space().ok().flatten()
+    }
+
     /// Makes an object of bytes.
     pub(crate) fn upload(&self, bytes: Vec<u8>) -> Result<Stored> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -273,7 +283,9 @@ impl ChunkStore {
         let (length, checksum) = (bytes.len() as u32, hash_of(&bytes));
         let _one = self.objects.transfers.enter();
         let name = self.objects.name(object);
-        let created = self.objects.environment.storage.create(&name, bytes.into());
+        let storage = &self.objects.environment.storage;
+        storage.check_reserve(length.into())?;
+        let created = storage.create(&name, bytes.into());
         match created {
             Ok(Created::Now) => {}
             // An attempt that failed may have made it, or yet make it.
