@@ -322,6 +322,7 @@ impl Client {
             self.check_locks(id).inspect_err(|_| {
                 if may_be_set {
                     self.locks.unsure.lock().insert(id);
+                    self.restore_if_unsure(id, file);
                 }
             })?;
             let before = file.state.lock().changes;
