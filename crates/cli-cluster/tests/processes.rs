@@ -217,12 +217,12 @@ fn a_full_disk_refuses_creates_alone() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(create("none").is_err());
-    // What reads do beside: it waited for the disk.
+    // A read also notes the time of access. That waited for the disk.
     let begin = std::time::Instant::now();
     let touch = Operation::Change(Change::TouchAccess(ROOT));
     client.execute_for(Caller::Trusted, &touch).unwrap();
     assert!(begin.elapsed() < Duration::from_secs(4));
-    // What frees space has room of its own, also once memtables were flushed.
+    // Changes that free space have room of their own, even after memtables were flushed.
     let remove = |name: &str| {
         let unlink = Change::Unlink(EntryName::new(ROOT, name.as_bytes()));
         client.execute_for(Caller::Trusted, &Operation::Change(unlink)).unwrap();

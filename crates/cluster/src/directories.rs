@@ -294,7 +294,7 @@ impl Client {
             if at_home.is_none_or(|inode| inode.nlink == 0) {
                 break;
             }
-            // What moves meanwhile would be counted by both servers, or by none.
+            // Entries that move meanwhile would be counted by both servers, or by neither.
             let Some(server) = known.outdated(home, &held) else { break };
             if !tries.wait() {
                 return Err(undecided(server));

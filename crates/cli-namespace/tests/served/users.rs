@@ -124,7 +124,14 @@ fn a_file_is_written_by_users_who_may_not_read_it() {
     assert_eq!(written("printf new > log"), b"new");
     let large = written("head -c 200000 /dev/zero | tr '\\0' x > log");
     assert!(large == [b'x'; 200_000]);
-    // Whole chunks can be replaced, others not.
+    // The client knows the chunks that it has made itself, so each part may be synced.
+    let synced =
+        "head -c 100000 /dev/zero | tr '\\0' z | dd of=log bs=10000 iflag=fullblock oflag=sync";
+    let large_again = written(synced);
+    assert!(large_again == [b'z'; 100_000], "{}", large_again.len());
+    let large = written("head -c 200000 /dev/zero | tr '\\0' x > log");
+    assert!(large == [b'x'; 200_000]);
+    // Users can replace whole chunks, but not parts of them.
     let chunk = "head -c 65536 /dev/zero | tr '\\0' y";
     let large = written(&format!("{chunk} | dd of=log bs=64K seek=1 conv=notrunc iflag=fullblock"));
     assert!(large[65_535..][..2] == *b"xy" && large[131_071..][..2] == *b"yx", "{}", large.len());

@@ -427,7 +427,7 @@ impl Files {
             if let Some((who, wanted)) = user {
                 entry.file.users.add(who, wanted);
             }
-            // What is read from now on may be what others could not read.
+            // This user may be allowed to read where the others were not.
             entry.file.doubt();
         } else {
             let caller = user.map_or(Caller::Trusted, |(who, _)| Caller::User(who));
@@ -582,7 +582,7 @@ impl Files {
         let needs_read = match state.base(chunk) {
             _ if !state.is_withheld => false,
             Base::Withheld => state.size().max(end) > self.small_max,
-            Base::Stored(_) if within > 0 => {
+            Base::Stored(stored) if within > 0 && stored.checksum == 0 => {
                 let dirty = state.pending.chunks.get(&chunk);
                 !dirty.is_some_and(|dirty| dirty.extents.cover(within))
             }

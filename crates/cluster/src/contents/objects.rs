@@ -185,7 +185,7 @@ impl Session {
         let (length, checksum) = (bytes.len() as u32, hash_of(&bytes));
         let _one = self.objects.transfers.enter();
         let name = name(chunk, object);
-        self.objects.storage().check_reserve(length.into())?;
+        self.objects.storage().check_reserve(&name, length.into())?;
         match self.objects.storage().create(&name, bytes) {
             Ok(Created::Now) => {}
             Ok(Created::ThereWasOne) => {

@@ -59,7 +59,7 @@ impl Tablet {
         check_regular(&inode)?;
         let may = |wanted| check.map_or(Ok(()), |check| check.contents(&inode, wanted));
         let reads = may(Wanted::READ);
-        // Whoever writes needs the size, and what objects are to be replaced.
+        // A writer needs the size, and the objects that its chunks replace.
         if reads.is_err() {
             may(Wanted::WRITE)?;
         }

@@ -24,13 +24,14 @@ const DAY_NS: i64 = 86_400_000_000_000;
 enum Difference {
     /// By the time of access at most, which may wait.
     Access,
-    /// By times, or by what a directory has, too. Nothing was stored for it, and a search needs
-    /// it: it takes room that is kept for changes that free space.
+    /// By times alone, or by any attribute of a directory. Searches need these, and records do not
+    /// grow by them: the batch may use room that is kept for changes that free space.
     Times,
+    /// By the size of a file.
     Size,
 }
 
-/// What became of attributes in memory.
+/// Result of writing attributes from memory into records.
 enum Flushed {
     /// Records have them.
     Written,

@@ -83,7 +83,8 @@ impl LogWriter {
 
     /// Returns an error unless a segment more leaves storage its reserve.
     pub(super) fn check_reserve(&self) -> Result<()> {
-        self.environment.storage.check_reserve(self.room.clamp(ROOM_MIN, ROOM_MAX))
+        let next = self.table.segment(self.epoch, self.segment + 1);
+        self.environment.storage.check_reserve(&next, self.room.clamp(ROOM_MIN, ROOM_MAX))
     }
 
     /// Begins a segment with room for a group of so many bytes.

@@ -173,14 +173,14 @@ pub trait Storage: Send + Sync {
         Ok(())
     }
 
-    /// Returns how much space there is, if storage knows that.
+    /// Returns how much space there is for contents, if storage knows that.
     fn space(&self) -> Result<Option<StorageSpace>> {
         Ok(None)
     }
 
-    /// Returns an error if so many bytes more would take of the reserve of storage, which is for
-    /// changes that free space and for flushes, without which nothing is freed.
-    fn check_reserve(&self, _bytes: u64) -> Result<()> {
+    /// Returns an error if an object `name` of this length would take of the reserve of storage. The
+    /// reserve is for changes that free space and for flushes, without which nothing is freed.
+    fn check_reserve(&self, _name: &str, _bytes: u64) -> Result<()> {
         Ok(())
     }
 

@@ -54,8 +54,8 @@ const MARKER_TEXT: &[u8] = b"CANOPY SHARED DIRECTORY 1\n";
 
 const OBJECTS: &str = "objects";
 
-/// So many bytes of a file system are left for changes that free space and what they need, but no
-/// larger a part of it.
+/// The reserve of a file system, for changes that free space and for flushes: a sixteenth of it, at
+/// most 256 MiB.
 const RESERVE_BYTES: u64 = 256 << 20;
 const RESERVE_DIVISOR: u64 = 16;
 
@@ -509,7 +509,7 @@ impl Storage for SharedDirectory {
         Ok(is_known.then_some(StorageSpace { total_bytes, free_bytes, available_bytes }))
     }
 
-    fn check_reserve(&self, bytes: u64) -> Result<()> {
+    fn check_reserve(&self, _name: &str, bytes: u64) -> Result<()> {
         self.check_space(|space| space.available_bytes >= bytes)
     }
 

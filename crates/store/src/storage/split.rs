@@ -122,11 +122,11 @@ impl Storage for SplitStorage {
     }
 
     fn space(&self) -> Result<Option<StorageSpace>> {
-        self.rest.space()
+        self.sstables.space()
     }
 
-    fn check_reserve(&self, bytes: u64) -> Result<()> {
-        self.rest.check_reserve(bytes)
+    fn check_reserve(&self, name: &str, bytes: u64) -> Result<()> {
+        self.of(name).check_reserve(name, bytes)
     }
 
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {

@@ -92,7 +92,7 @@ impl Stored {
         Stored { object, object_bytes: used, used, checksum: 0 }
     }
 
-    /// Returns the same without what its bytes say.
+    /// Returns a copy without the checksum.
     pub(crate) fn without_checksum(self) -> Self {
         Stored { checksum: 0, ..self }
     }
@@ -284,7 +284,7 @@ impl ChunkStore {
         let _one = self.objects.transfers.enter();
         let name = self.objects.name(object);
         let storage = &self.objects.environment.storage;
-        storage.check_reserve(length.into())?;
+        storage.check_reserve(&name, length.into())?;
         let created = storage.create(&name, bytes.into());
         match created {
             Ok(Created::Now) => {}
