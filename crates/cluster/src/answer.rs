@@ -1,6 +1,7 @@
 //! Answers of a logical server: it executes what one server can, and asks others where an operation
 //! concerns them, too.
 
+use crate::brief;
 use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
@@ -35,12 +36,12 @@ pub(crate) struct Answered {
 }
 
 impl Server {
-    /// Answers a request. Unless it `may_wait`, a change that needs more of an account fails with
-    /// `Short`.
+    /// Answers a request.
     ///
     /// # Errors
     ///
-    /// Fails with `WrongServer` if another server has to answer, and as the operation does.
+    /// Fails with `WrongServer` if another server has to answer, and as the operation does. Unless it
+    /// `may_wait`, fails with `WouldWait` if it has to.
     pub(crate) fn answer(
         &self,
         peers: &dyn Peers,
@@ -50,12 +51,17 @@ impl Server {
     ) -> Result<Answered> {
         // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
+        let _executing = brief::execute(may_wait);
         self.sessions.note(sender.session);
         // Before the change begins: it may take a second, which snapshots do not wait for.
         let mut recalled = Recalled::new(self, peers, sender);
         recalled.recall(request)?;
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));
-        let _change = is_change.then(|| self.cuts.begin_change(|| self.sessions.now()));
+        let _change = match (is_change, may_wait) {
+            (false, _) => None,
+            (true, true) => Some(self.cuts.begin_change(|| self.sessions.now())),
+            (true, false) => Some(self.cuts.try_begin_change().ok_or(Error::WouldWait)?),
+        };
         let (mut waits, mut obtaining) = (Backoff::new(), Obtaining::new());
         loop {
             self.clear(peers, request)?;
@@ -67,9 +73,7 @@ impl Server {
                 Err(Error::InDoubt(intent)) => self.wait_out(peers, intent, &mut waits)?,
                 Err(error) => {
                     let (at, short) = self.shortage_of(error)?;
-                    if !may_wait {
-                        return Err(Error::Short(at, short));
-                    }
+                    brief::check()?;
                     self.obtain(peers, at, &short, &mut obtaining)?;
                 }
                 answered => return answered,
@@ -146,6 +150,7 @@ impl Server {
             return self.hold_made(sender.session, reply);
         }
         let Target::File(id) = operation.target() else { return Ok(()) };
+        brief::check()?;
         let _one = self.lock_attributes();
         match self.tablet.half_state(id)?.is_pending {
             true => self.push_attributes(peers, id),
@@ -163,6 +168,7 @@ impl Server {
         if !self.has_offers(directory) {
             return Ok(false);
         }
+        brief::check()?;
         let directories = directory.map_or_else(|| self.directories(), |directory| vec![directory]);
         let mut holds_more = false;
         for directory in directories {
@@ -216,7 +222,10 @@ impl Server {
             Change::SetAttributes { id, .. }
             | Change::SetXattr { id, .. }
             | Change::RemoveXattr { id, .. } => match self.has_directory(*id)? {
-                true => self.change_directory(peers, caller, *id, operation),
+                true => {
+                    brief::check()?;
+                    self.change_directory(peers, caller, *id, operation)
+                }
                 false => self.execute(caller, operation),
             },
             _ => self.execute(caller, operation),

@@ -43,6 +43,9 @@ pub enum Error {
     /// The share of a server does not suffice for a change. The change is tried again with more.
     #[error("server {0} has no share left of an account")]
     Short(ServerId, Vec<Shortage>),
+    /// The request has to wait, and its thread must not (`brief`). It can be executed again.
+    #[error("the request has to wait")]
+    WouldWait,
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]
     Unfit,

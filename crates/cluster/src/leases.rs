@@ -35,6 +35,7 @@
 //! [`Request::LeaseDirectory`]: crate::message::Request::LeaseDirectory
 //! [`ServerRequest::Recall`]: crate::message::ServerRequest::Recall
 
+use crate::brief;
 use crate::error::{Error, Result};
 use crate::intents::LockKey;
 use crate::message::{Request, Response, Sender, ServerRequest, SessionId};
@@ -189,6 +190,7 @@ impl<'a> Recalled<'a> {
         }
         let mut end = None;
         for id in server.changed_directories(peers, caller, change)? {
+            brief::check()?;
             let home = server.layout.home(id)?;
             self.directories.push((id, home));
             let ends = match home == server.id {

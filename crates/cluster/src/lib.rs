@@ -20,7 +20,8 @@
 //! | when partitions split, and the split; numbers of entries | `growth`, `process/splitting`; `tally` |
 //! | splits by hand | `spreading` |
 //! | time and waiting, which a simulation decides | `pace` |
-//! | a process that listens and executes what arrives | `listening`, `workers`; callers: `rights` |
+//! | a process that listens; callers | `listening`; `rights` |
+//! | which thread answers a call, and how they are made durable | `listening/answering`; `executors`, `workers`, `turns`; `brief` |
 //! | ids and sessions that users cannot guess or share | `handles` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `client/by_id`, `layout`; pauses: `tries` |
@@ -54,6 +55,7 @@ mod administration;
 mod all_servers;
 mod answer;
 mod arrivals;
+mod brief;
 mod bulk;
 pub mod certificates;
 pub mod check;
@@ -65,6 +67,7 @@ mod cuts;
 mod directories;
 mod envelope;
 mod error;
+mod executors;
 mod futures;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -104,6 +107,7 @@ mod tables;
 mod tally;
 mod tasks;
 mod tries;
+mod turns;
 mod upkeep;
 mod view;
 mod waits;

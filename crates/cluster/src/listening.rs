@@ -1,34 +1,37 @@
-//! A process of a cluster: it listens, runs the servers that the cluster map gives it, and executes
-//! what arrives. Changes outlast a crash before they are answered: those that arrive together by one
-//! write of the log.
+//! A process of a cluster: it listens, runs the servers that the cluster map gives it, and answers
+//! calls (`answering`).
 
-use crate::envelope::{self, Answer, Envelope, RequestClass, Route};
+mod answering;
+
+use crate::envelope::{Envelope, Route};
 use crate::error::{Error, Result};
+use crate::executors::Executors;
 use crate::handles::{HandleKey, Owner, maker_of};
 use crate::membership::{
     ClusterMap, Hosting, MapProcess, Membership, MembershipError, MembershipSettings, ProcessId,
     ProcessStatus,
 };
-use crate::message::{Refusal, Request, Response, Sender};
+use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::process::{Process, ProcessSettings};
 use crate::remote::{Patience, Remote};
 use crate::rights::{Allowed, Rights};
-use crate::server::Server;
 use crate::wire::{
-    Address, BODY_MAX, Batch, Call, ClientSecurity, Grant, Limits, Listener, Peer, Replies,
-    ServerSecurity, Service, Window,
+    Address, BODY_MAX, Batch, Call, ClientSecurity, Grant, Limits, Listener, Peer, ServerSecurity,
+    Service, Window,
 };
 use crate::workers::Workers;
 use canopy_events::LimitedEvents;
 use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
-use canopy_namespace::operation::{Access, Caller, Change, Operation};
+use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::{Environment, Random};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Threads for clients at most: each may wait for other servers. There are as many for requests that
@@ -37,9 +40,6 @@ const CLIENT_THREADS: usize = 128;
 
 /// Threads for servers at most. Their requests wait for nobody.
 const SERVER_THREADS: usize = 32;
-
-/// Time that a frame of several calls waits for others of its server.
-const TURN: Duration = Duration::from_millis(10);
 
 /// Returns the threads that one client can use at once.
 fn client_share(is_trusted: bool) -> usize {
@@ -100,6 +100,10 @@ struct Inner {
     key: HandleKey,
     random: Arc<dyn Random>,
     membership: RwLock<Option<Arc<Membership>>>,
+    /// Executes calls of clients, but for those that have to wait.
+    brief: Executors<Peer, Vec<Call>>,
+    /// Whether the log took long last, so that others should go on meanwhile.
+    has_slow_log: AtomicBool,
     clients: Workers<Peer>,
     nested: Workers<Peer>,
     servers: Workers<Peer>,
@@ -150,7 +154,9 @@ impl ListeningProcess {
             key,
             random: environment.random.clone(),
             membership: RwLock::default(),
-            clients: Workers::new("cluster-client", CLIENT_THREADS),
+            brief: brief_executors(me.clone()),
+            has_slow_log: AtomicBool::new(false),
+            clients: Workers::new("cluster-waiting", CLIENT_THREADS),
             nested: Workers::new("cluster-nested", CLIENT_THREADS),
             servers: Workers::new("cluster-server", SERVER_THREADS),
             map: Mutex::default(),
@@ -266,14 +272,25 @@ impl Drop for ListeningProcess {
     }
 }
 
+/// Returns the threads that execute brief calls.
+fn brief_executors(inner: Weak<Inner>) -> Executors<Peer, Vec<Call>> {
+    Executors::new("cluster-client", CLIENT_THREADS, move |taken, turn| match inner.upgrade() {
+        Some(inner) => inner.answer_briefly(taken, turn),
+        None => Vec::new(),
+    })
+}
+
 impl Hosting for Inner {
     fn start(&self, server: ServerId) -> Result<()> {
-        self.process.start(server)
+        let started = self.process.start(server);
+        self.size_executors();
+        started
     }
 
     fn stop(&self, server: ServerId) {
         // Answered changes are on disk already.
         let _ = self.process.stop(server);
+        self.size_executors();
     }
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
@@ -287,6 +304,12 @@ impl Hosting for Inner {
 }
 
 impl Inner {
+    /// Has a thread execute for each server that runs here, as far as there are processors.
+    fn size_executors(&self) {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        self.brief.set_at_once(self.process.running().len().min(processors));
+    }
+
     /// Counts servers that this process takes over from processes that have gone without notice.
     fn note_failovers(&self, before: &ClusterMap, map: &ClusterMap, me: ProcessId) {
         for (gone, process) in &before.processes {
@@ -306,26 +329,8 @@ impl Inner {
 
 impl Service for Inner {
     fn take(&self, batch: Batch) {
-        let Some(inner) = self.me.upgrade() else { return };
-        let metrics = inner.process.metrics();
-        metrics.frames.add(1);
-        metrics.calls.add(batch.len() as u64);
-        let peer = batch.peer().clone();
-        let may_be_server = inner.rights.may_be_server(&peer);
-        let class = |call: &Call| match may_be_server {
-            true => envelope::class_of(call.body()),
-            false => RequestClass::Client,
-        };
-        let mut calls = BTreeMap::<RequestClass, Vec<Call>>::new();
-        batch.for_each(|call| calls.entry(class(&call)).or_default().push(call));
-        for (class, calls) in calls {
-            let (inner, calls_of) = (inner.clone(), peer.clone());
-            let (workers, share) = match class {
-                RequestClass::Client => (&self.clients, client_share(may_be_server)),
-                RequestClass::Nested => (&self.nested, CLIENT_THREADS),
-                RequestClass::Server => (&self.servers, SERVER_THREADS),
-            };
-            workers.add(peer.clone(), share, move || inner.answer_all(&calls_of, calls));
+        if let Some(inner) = self.me.upgrade() {
+            inner.take_batch(batch);
         }
     }
 
@@ -368,97 +373,8 @@ impl Inner {
         self.membership.read().clone()
     }
 
-    /// Answers calls that arrived together. Those that may wait for other servers come last, each by
-    /// itself.
-    fn answer_all(self: Arc<Self>, peer: &Peer, calls: Vec<Call>) {
-        let mut done = Vec::with_capacity(calls.len());
-        let mut touched = BTreeMap::new();
-        let is_alone = calls.len() == 1;
-        let contested = (!is_alone).then(|| self.server_of(&calls[0])).flatten();
-        let turn = contested.as_ref().and_then(|server| server.frame_turn.try_lock_for(TURN));
-        for call in calls {
-            self.process.metrics().bytes_in.add(call.body().len() as u64);
-            let Ok(envelope) = postcard::from_bytes::<Envelope<'_>>(call.body()) else {
-                call.refuse("the request is damaged");
-                continue;
-            };
-            if !is_alone && may_wait(&envelope) {
-                drop(envelope);
-                self.defer(peer, call);
-                continue;
-            }
-            let answer = match &envelope {
-                Envelope::Route => Answer::Route((*self.others.route()).clone()),
-                Envelope::Session => {
-                    Answer::Session(self.key.session(Owner::of(peer), self.random.next_u64()))
-                }
-                Envelope::Request { server, .. } => {
-                    let epoch = || (self.process.epoch_of(*server), false);
-                    touched.entry(*server).or_insert_with(epoch);
-                    let executed = self.execute(peer, &envelope, is_alone);
-                    if let Err(Error::Short(..)) = executed
-                        && !is_alone
-                    {
-                        // It asks for more of an account, and others do not wait for that.
-                        drop(envelope);
-                        self.defer(peer, call);
-                        continue;
-                    }
-                    match executed {
-                        Ok((response, Some(marks))) => Answer::Marked(response, marks),
-                        Ok((response, None)) => Answer::Of(Ok(response)),
-                        Err(error) => Answer::Of(Err((&error).into())),
-                    }
-                }
-            };
-            let server = match &envelope {
-                Envelope::Request { server, request, .. } => {
-                    // A failed request has changed nothing.
-                    let is_change = is_change(request) && !matches!(answer, Answer::Of(Err(_)));
-                    if let Some((_, changes)) = touched.get_mut(server) {
-                        *changes |= is_change;
-                    }
-                    Some((*server, is_change))
-                }
-                Envelope::Route | Envelope::Session => None,
-            };
-            done.push((call, server, answer));
-        }
-        drop(turn);
-        let outcomes = touched.into_iter().map(|(server, (epoch, is_change))| {
-            (server, epoch.and_then(|epoch| self.make_durable(server, epoch, is_change)))
-        });
-        let outcomes = BTreeMap::from_iter(outcomes);
-        let mut replies = Replies::default();
-        for (call, server, answer) in done {
-            let failed = server.and_then(|(server, is_change)| {
-                let error = outcomes.get(&server)?.as_ref().err()?;
-                // While the disk is full, what has been stored can be read.
-                (is_change || !matches!(error, Error::Full(_))).then_some(error)
-            });
-            let answer = failed.map_or(answer, |error| Answer::Of(Err(error.into())));
-            let body = envelope::encode(&answer);
-            self.process.metrics().bytes_out.add(body.len() as u64);
-            replies.answer(call, &body);
-        }
-    }
-
-    /// Returns the server that a call is for, if it runs here.
-    fn server_of(&self, call: &Call) -> Option<Arc<Server>> {
-        match postcard::from_bytes::<Envelope<'_>>(call.body()) {
-            Ok(Envelope::Request { server, .. }) => self.process.server(server).ok(),
-            _ => None,
-        }
-    }
-
-    /// Answers a call later, by itself.
-    fn defer(self: &Arc<Self>, peer: &Peer, call: Call) {
-        let (inner, client) = (self.clone(), peer.clone());
-        let share = client_share(self.rights.may_be_server(peer));
-        self.clients.add(peer.clone(), share, move || inner.answer_all(&client, vec![call]));
-    }
-
-    /// Executes a request. Returns the marks of the ids in the response, if the caller needs some.
+    /// Executes a request. Returns the marks of the ids in the response, if the caller needs some. Fails
+    /// with `WouldWait` if it has to wait and must not.
     fn execute(
         &self,
         peer: &Peer,
@@ -543,47 +459,5 @@ fn is_change(request: &Request<'_>) -> bool {
         ),
         Request::Split(..) | Request::OfServer(_) => true,
         _ => false,
-    }
-}
-
-/// Returns whether a request may have to wait for other servers.
-fn may_wait(envelope: &Envelope<'_>) -> bool {
-    use canopy_namespace::inode::{TYPE_MASK, file_type};
-    let operation = match envelope {
-        Envelope::Request { request: Request::Execute(operation), .. } => operation,
-        Envelope::Request {
-            request:
-                Request::Split(..)
-                | Request::Cut(_)
-                | Request::Past(..)
-                | Request::Search(_)
-                | Request::Share(_)
-                | Request::AwaitLocks,
-            ..
-        } => return true,
-        _ => return false,
-    };
-    match operation {
-        Operation::Change(change) => match change {
-            Change::Create { new, .. } => new.mode & TYPE_MASK == file_type::DIRECTORY,
-            Change::Link { .. }
-            | Change::Rename { .. }
-            | Change::Rmdir(_)
-            | Change::Unlink(_)
-            | Change::SetAttributes { .. }
-            | Change::SetXattr { .. }
-            | Change::RemoveXattr { .. } => true,
-            _ => false,
-        },
-        Operation::Administration(_) | Operation::Explain(..) => true,
-        Operation::Quotas(_) => true,
-        Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
-        _ => false,
-    }
-}
-
-impl From<&Error> for Answer {
-    fn from(error: &Error) -> Self {
-        Answer::Of(Err(Refusal::from(error)))
     }
 }

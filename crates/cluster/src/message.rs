@@ -462,6 +462,7 @@ impl From<&Error> for Refusal {
             }
             Error::Unreachable { .. }
             | Error::Unfit
+            | Error::WouldWait
             | Error::InDoubt(_)
             | Error::NoCut { .. }
             | Error::Unrestored(_)

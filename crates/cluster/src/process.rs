@@ -344,7 +344,8 @@ impl Process {
         self.answer_as(server, sender, request, true)
     }
 
-    /// Like `answer`. Unless it `may_wait`, a change that needs more of an account fails with `Short`.
+    /// Like `answer`. Unless it `may_wait`, a request that has to wait fails with `WouldWait`, and notices
+    /// to the authority of limits are left to the caller ([`send_notices`](Self::send_notices)).
     pub(crate) fn answer_as(
         &self,
         server: ServerId,
@@ -355,7 +356,7 @@ impl Process {
         let began = Instant::now();
         let answer = self.answer_request(server, sender, request, may_wait);
         // Another process may have the answer, and counts it then.
-        if !matches!(answer, Err(Error::NotRunning(_) | Error::Short(..))) {
+        if !matches!(answer, Err(Error::NotRunning(_) | Error::WouldWait)) {
             self.metrics.note(request, began, &answer);
         }
         answer
@@ -389,7 +390,9 @@ impl Process {
             return self.answer_then(server.id, *number, *then);
         }
         let answered = server.answer(self, sender, request, may_wait);
-        self.report(&server, request, &answered);
+        if may_wait {
+            self.report(&server, request, &answered);
+        }
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
         }
@@ -438,6 +441,18 @@ impl Process {
             // The authority asks again until the server counts.
             let count = move || _ = server.count_usage();
             let _ = std::thread::Builder::new().name("cluster-quotas".into()).spawn(count);
+        }
+    }
+
+    /// Returns whether the authority of limits has to know something before a server replies.
+    pub(crate) fn has_notices(&self, server: ServerId) -> bool {
+        self.server(server).is_ok_and(|server| server.has_notices())
+    }
+
+    /// Has the authority of limits know what a server has noticed: now, or later if it does not answer.
+    pub(crate) fn send_notices(&self, server: ServerId) {
+        if self.server(server).is_ok_and(|server| server.send_notices(self).is_err()) {
+            self.tasks.add(Task::Limits(server));
         }
     }
 

@@ -1,6 +1,7 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
 use crate::arrivals::ArrivedHolds;
+use crate::brief;
 use crate::check::Checking;
 use crate::cuts::Cuts;
 use crate::error::{Error, Result};
@@ -47,9 +48,6 @@ pub(crate) struct Server {
     pub(crate) metrics: Arc<Metrics>,
     /// Held by changes of attributes of directories, which several servers get.
     attributes: Mutex<()>,
-    /// Held for a frame of many calls while they run, to spare them a contest for the tablet's lock.
-    /// Nothing depends on it.
-    pub(crate) frame_turn: Mutex<()>,
     /// Sessions of clients.
     pub(crate) sessions: Sessions,
     /// Leases of directories, for clients.
@@ -191,7 +189,6 @@ impl Server {
             layout,
             metrics,
             attributes: Mutex::new(()),
-            frame_turn: Mutex::new(()),
             sessions,
             leases: Leases::default(),
             arrived_holds: ArrivedHolds::default(),
@@ -455,6 +452,7 @@ impl Server {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
             }
+            brief::check()?;
             if !std::mem::replace(&mut has_waited, true) {
                 self.metrics.handover_waits.add(1);
             }

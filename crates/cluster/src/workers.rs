@@ -1,8 +1,8 @@
-//! Threads that execute requests. Peers are served in turns, and each has a share of the threads at
-//! most. So one with many or slow requests costs others little.
+//! Threads that execute requests, each by itself: a request may wait for other servers. Clients take
+//! turns (`turns`).
 
+use crate::turns::{Taken, Turns};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::thread;
@@ -24,34 +24,15 @@ struct Shared<K> {
 }
 
 struct Queue<K> {
-    clients: HashMap<K, Client>,
-    /// Clients with jobs that may run, and their shares of the threads, in the order of their turns.
-    turns: VecDeque<(K, usize)>,
-    /// Number of all jobs that wait.
-    waiting: usize,
+    turns: Turns<K, Job>,
     threads: usize,
     idle: usize,
     is_ended: bool,
 }
 
-/// Jobs of one client.
-#[derive(Default)]
-struct Client {
-    waiting: VecDeque<Job>,
-    running: usize,
-    has_turn: bool,
-}
-
 impl<K: Clone + Eq + Hash + Send + 'static> Workers<K> {
     pub(crate) fn new(name: &'static str, threads_max: usize) -> Self {
-        let queue = Queue {
-            clients: HashMap::new(),
-            turns: VecDeque::new(),
-            waiting: 0,
-            threads: 0,
-            idle: 0,
-            is_ended: false,
-        };
+        let queue = Queue { turns: Turns::default(), threads: 0, idle: 0, is_ended: false };
         let shared = Arc::new(Shared { queue: Mutex::new(queue), changed: Condvar::new() });
         Workers { shared, name, threads_max }
     }
@@ -61,20 +42,16 @@ impl<K: Clone + Eq + Hash + Send + 'static> Workers<K> {
     pub(crate) fn add(&self, client: K, share: usize, job: impl FnOnce() + Send + 'static) {
         let mut queue = self.shared.queue.lock();
         let shared = self.shared.clone();
-        queue.clients.entry(client.clone()).or_default().waiting.push_back(Box::new(job));
-        queue.waiting += 1;
-        queue.give_turn(client, share);
+        queue.turns.add(client, share, Box::new(job));
         self.shared.changed.notify_one();
         // A thread that was woken for another job counts as idle until it runs.
-        if queue.idle >= queue.waiting || queue.threads >= self.threads_max {
+        if queue.idle >= queue.turns.waiting() || queue.threads >= self.threads_max {
             return;
         }
         let started = thread::Builder::new().name(self.name.into()).spawn(move || shared.run());
         queue.threads += usize::from(started.is_ok());
         if queue.threads == 0 {
-            queue.clients.clear();
             queue.turns.clear();
-            queue.waiting = 0;
         }
     }
 }
@@ -86,7 +63,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
             if queue.is_ended {
                 return;
             }
-            let Some((client, share, job)) = queue.next() else {
+            let Some(Taken { client, share, job }) = queue.turns.next() else {
                 queue.idle += 1;
                 self.changed.wait(&mut queue);
                 queue.idle -= 1;
@@ -95,40 +72,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
             drop(queue);
             job();
             queue = self.queue.lock();
-            queue.ended(client, share);
-        }
-    }
-}
-
-impl<K: Clone + Eq + Hash> Queue<K> {
-    /// Gives a client a turn, if it has a job that may run.
-    fn give_turn(&mut self, client: K, share: usize) {
-        let Some(of) = self.clients.get_mut(&client) else { return };
-        if !of.has_turn && !of.waiting.is_empty() && of.running < share {
-            of.has_turn = true;
-            self.turns.push_back((client, share));
-        }
-    }
-
-    /// Takes the next job of the client whose turn it is.
-    fn next(&mut self) -> Option<(K, usize, Job)> {
-        let (client, share) = self.turns.pop_front()?;
-        let of = self.clients.get_mut(&client)?;
-        of.has_turn = false;
-        let job = of.waiting.pop_front()?;
-        of.running += 1;
-        self.waiting -= 1;
-        self.give_turn(client.clone(), share);
-        Some((client, share, job))
-    }
-
-    /// Notes that a job of a client has ended.
-    fn ended(&mut self, client: K, share: usize) {
-        let Some(of) = self.clients.get_mut(&client) else { return };
-        of.running = of.running.saturating_sub(1);
-        match of.running == 0 && of.waiting.is_empty() {
-            true => _ = self.clients.remove(&client),
-            false => self.give_turn(client, share),
+            queue.turns.ended(client, share);
         }
     }
 }
@@ -137,7 +81,7 @@ impl<K> Drop for Workers<K> {
     fn drop(&mut self) {
         let mut queue = self.shared.queue.lock();
         queue.is_ended = true;
-        queue.clients.clear();
+        queue.turns = Turns::default();
         self.shared.changed.notify_all();
     }
 }

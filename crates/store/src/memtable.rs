@@ -10,6 +10,7 @@ use crate::scan::{Direction, MemtableSource, Source};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
 use crate::sstable::{Filter, fingerprint};
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -38,7 +39,7 @@ pub(crate) struct Memtable {
 #[derive(Default)]
 struct Map {
     /// The versions of each key, the newest last.
-    keys: BTreeMap<Key, Versions>,
+    keys: BTreeMap<OwnedKey, Versions>,
     /// Ranges that were taken away, each with its sequence number, the newest last.
     range_deletes: Vec<(KeyRange, u64)>,
     /// Filter of the keys. Most look-ups are of absent keys, and would wait for memory at every
@@ -104,6 +105,25 @@ impl Found {
     }
 }
 
+/// Names of keys that are this long, in bytes, lie in the nodes of the map: nearly all do, and then
+/// neither comparing nor removing a key goes anywhere else.
+const NAME_INLINE: usize = 31;
+
+/// A key of the map.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct OwnedKey {
+    directory: u64,
+    hash: u64,
+    name: SmallVec<[u8; NAME_INLINE]>,
+}
+
+impl From<KeyRef<'_>> for OwnedKey {
+    fn from(key: KeyRef<'_>) -> Self {
+        let KeyRef { directory, hash, name } = key;
+        OwnedKey { directory, hash, name: SmallVec::from_slice(name) }
+    }
+}
+
 /// Keys, owned or not, as the map's methods take them.
 trait AsKeyRef {
     fn key_ref(&self) -> KeyRef<'_>;
@@ -115,13 +135,19 @@ impl AsKeyRef for Key {
     }
 }
 
+impl AsKeyRef for OwnedKey {
+    fn key_ref(&self) -> KeyRef<'_> {
+        KeyRef { directory: self.directory, hash: self.hash, name: &self.name }
+    }
+}
+
 impl AsKeyRef for KeyRef<'_> {
     fn key_ref(&self) -> KeyRef<'_> {
         *self
     }
 }
 
-impl<'a> Borrow<dyn AsKeyRef + 'a> for Key {
+impl<'a> Borrow<dyn AsKeyRef + 'a> for OwnedKey {
     fn borrow(&self) -> &(dyn AsKeyRef + 'a) {
         self
     }
@@ -222,7 +248,7 @@ impl Map {
         let Some(larger) = larger else { return };
         self.filtered_keys = larger;
         self.filter = Filter::for_keys(larger);
-        self.keys.keys().for_each(|key| self.filter.add(fingerprint(key.as_ref())));
+        self.keys.keys().for_each(|key| self.filter.add(fingerprint(key.key_ref())));
     }
 
     /// Returns the sequence number of the newest removal of a range with `key` that a reader at
@@ -305,7 +331,7 @@ impl Memtable {
                     }
                     map.filter.add(fingerprint(record.key));
                     // Nearly every key is new, so it is looked for once.
-                    match map.keys.entry(record.key.to_key()) {
+                    match map.keys.entry(record.key.into()) {
                         Entry::Occupied(mut known) => {
                             let versions = known.get_mut();
                             let left = match (version.op, operator) {
@@ -404,14 +430,15 @@ impl Memtable {
             return records_of(sorted, range, is_backward, count, operator, records);
         }
         let map = self.map.read();
-        let mut found = map.keys.range::<Key, _>(range);
+        let mut found = map.keys.range::<dyn AsKeyRef, _>((as_bound(range.0), as_bound(range.1)));
         while records.len() < count {
             let next = if is_backward { found.next_back() } else { found.next() };
             let Some((key, versions)) = next else { break };
-            let seen = map.look(key.as_ref(), versions.as_slice(), sequence);
+            let key = key.key_ref();
+            let seen = map.look(key, versions.as_slice(), sequence);
             let Some((operands, below)) = seen else { continue };
             let mut resolution = Resolution::new(operator);
-            operands.into_iter().for_each(|operand| resolution.older(key.as_ref(), operand));
+            operands.into_iter().for_each(|operand| resolution.older(key, operand));
             records.push(resolution.into_record(key, below));
         }
     }
@@ -448,11 +475,15 @@ fn records_of(
             true => end = group.start,
             false => start = group.end,
         }
-        let key = sorted.record(group.start).key.to_key();
+        let key = sorted.record(group.start).key;
         let mut resolution = Resolution::new(operator);
         let below = sorted.resolve(group, &mut resolution);
-        records.push(resolution.into_record(&key, below));
+        records.push(resolution.into_record(key, below));
     }
+}
+
+fn as_bound(bound: Bound<&Key>) -> Bound<&dyn AsKeyRef> {
+    bound.map(|key| key as &dyn AsKeyRef)
 }
 
 fn is_empty(range: (Bound<&Key>, Bound<&Key>)) -> bool {
@@ -524,7 +555,7 @@ mod tests {
             Op::Delete => batch.delete(key.as_ref()).unwrap(),
         };
         memtable.insert(batch.bytes(), sequence - 1, readers, Some(&Append)).unwrap();
-        memtable.map.read().keys[&key].as_slice().len()
+        memtable.map.read().keys[&OwnedKey::from(key.as_ref())].as_slice().len()
     }
 
     /// Returns the value at a sequence number; none if it depends on older records.

@@ -1,6 +1,6 @@
 //! Partial updates: how operands of merges become values.
 
-use crate::key::{Key, KeyRef};
+use crate::key::KeyRef;
 use crate::memtable::Below;
 use crate::record::{Op, Record};
 
@@ -40,17 +40,16 @@ impl<'a> Resolution<'a> {
     }
 
     /// Returns the record that says what the operands and what is below them say.
-    pub(crate) fn into_record(self, key: &Key, below: Below<'_>) -> Record {
-        let key_ref = key.as_ref();
+    pub(crate) fn into_record(self, key: KeyRef<'_>, below: Below<'_>) -> Record {
         let (op, value) = match (below, self.operand.is_some()) {
             (Below::Older, _) => (Op::Merge, self.operand.unwrap_or_default()),
             (Below::Nothing, false) => (Op::Delete, Vec::new()),
-            (Below::Nothing, true) => (Op::Put, self.finish(key_ref, None).unwrap_or_default()),
+            (Below::Nothing, true) => (Op::Put, self.finish(key, None).unwrap_or_default()),
             (Below::Value(value), _) => {
-                (Op::Put, self.finish(key_ref, Some(value.to_vec())).unwrap_or_default())
+                (Op::Put, self.finish(key, Some(value.to_vec())).unwrap_or_default())
             }
         };
-        Record { key: key.clone(), op, value }
+        Record { key: key.to_key(), op, value }
     }
 
     /// Returns the value that the key has, given what it had before all operands.

@@ -247,7 +247,7 @@ impl Scan {
             (below, _) => below,
         };
         let key = key.to_key();
-        let record = resolution.into_record(&key, below);
+        let record = resolution.into_record(key.as_ref(), below);
         let is_there = record.op != Op::Delete || self.older == Older::Present;
         self.current = Current::Own(record);
         is_there

@@ -136,7 +136,7 @@ impl Sorted {
             let key = self.record(group.start).key.to_key();
             let mut resolution = Resolution::new(operator);
             let below = self.resolve(group, &mut resolution);
-            let record = resolution.into_record(&key, below);
+            let record = resolution.into_record(key.as_ref(), below);
             self.0.push(record.as_ref());
             places.extend(self.0.places.pop());
         }
@@ -253,7 +253,7 @@ impl SortedSource {
             let key: Key = self.records.record(start).key.to_key();
             let mut resolution = Resolution::new(self.operator.as_deref());
             let below = self.records.resolve(self.current.clone(), &mut resolution);
-            self.own = Some(resolution.into_record(&key, below));
+            self.own = Some(resolution.into_record(key.as_ref(), below));
         }
     }
 }

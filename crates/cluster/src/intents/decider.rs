@@ -1,5 +1,6 @@
 //! The kinds of changes that may concern several servers, each at the server that decides.
 
+use crate::brief;
 use crate::error::{Error, Result};
 use crate::intents::attempt::{AttemptError, ChangeAttempt, Outcome, run};
 use crate::intents::part::{Arriving, MovingFile};
@@ -112,6 +113,7 @@ impl Server {
             if let Some(reply) = alone {
                 return Ok(reply);
             }
+            brief::check()?;
             let unlinked = run(self, peers, caller, |attempt| unlink(attempt, &owned))?;
             // None if the file has lost its other names meanwhile.
             if let Some(id) = unlinked {

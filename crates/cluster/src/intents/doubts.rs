@@ -1,6 +1,7 @@
 //! Names and files in doubt: prepared for a change that may have happened. Whoever needs them asks the
 //! decider, and so does the work beside requests, after a crash or a lost message.
 
+use crate::brief;
 use crate::error::{Error, Result};
 use crate::intents::{Backoff, LockKey};
 use crate::message::{IntentMessage, IntentReply, Request};
@@ -37,6 +38,7 @@ impl Server {
         intent: IntentId,
         waits: &mut Backoff,
     ) -> Result<()> {
+        brief::check()?;
         match self.resolve(peers, intent)? {
             // A server that was replaced, and does not know it, may never see the end.
             true => waits.check(self, intent),
@@ -64,6 +66,7 @@ impl Server {
             _ => Vec::new(),
         };
         for intent in holders.into_iter().filter(|intent| intent.decider != self.id) {
+            brief::check()?;
             self.resolve(peers, intent)?;
         }
         Ok(())
