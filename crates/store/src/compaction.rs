@@ -9,6 +9,7 @@ use crate::names::TableId;
 use crate::output::{Lease, Output};
 use crate::runs::{OpenRun, SstableCache};
 use crate::scan::{Direction, Older, Scan, ScanInput};
+use crate::storage::Reserve;
 use crate::table::Options;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +18,12 @@ use std::sync::atomic::AtomicU32;
 /// A memtable takes some five times the bytes that its SSTables have; runs of the lowest tier are
 /// smaller than a memtable.
 const LOWEST_TIER: u64 = 4;
+
+/// Time for readers of replaced runs, where storage is nearly full. Those who find them gone begin again.
+const SHORT_GRACE_MS: u64 = 2000;
+
+/// Where storage is nearly full, the oldest run is merged once newer ones have this part of its size.
+const SHORT_RATIO: u64 = 32;
 
 /// Returns the runs that should become one, by their places in the state, if any should.
 pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
@@ -84,6 +91,30 @@ pub fn compact(
     options: &Options,
 ) -> Result<bool> {
     compact_picked(environment, table, cache, options, |state| pick(state, options))
+}
+
+/// Like `compact`, where storage is nearly full: a table soon becomes one run, without what was removed,
+/// and the replaced runs go within seconds.
+///
+/// # Errors
+///
+/// Fails as `compact` does.
+pub(crate) fn compact_where_short(
+    environment: &Environment,
+    table: TableId,
+    cache: &Arc<SstableCache>,
+    options: &Options,
+) -> Result<bool> {
+    let options = Options { grace_ms: options.grace_ms.min(SHORT_GRACE_MS), ..options.clone() };
+    compact_picked(environment, table, cache, &options, |state| {
+        let is_busy = state.jobs.iter().any(|job| matches!(job.kind, LeaseKind::Compaction(_)));
+        let (oldest, newer) = state.runs.split_last()?;
+        let newer_bytes = newer.iter().map(Run::size_bytes).sum::<u64>();
+        match !is_busy && newer_bytes >= oldest.size_bytes() / SHORT_RATIO {
+            true if !newer.is_empty() => Some(0..state.runs.len()),
+            _ => pick(state, &options),
+        }
+    })
 }
 
 /// Makes all runs of a table one. Returns whether there were several.
@@ -182,6 +213,7 @@ fn merge(
         sstable_bytes: options.sstable_bytes,
         job,
         next_number: &AtomicU32::new(0),
+        kept: Reserve::Half,
         lease: Some(&Lease::new(environment, table, job, options.job_ms)),
     };
     output.write(scan, &range_deletes)

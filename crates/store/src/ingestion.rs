@@ -13,6 +13,7 @@ use crate::output::{Lease, Output};
 use crate::record::{Layout, RecordRef};
 use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
+use crate::storage::Reserve;
 use crate::table::{Options, Table};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -193,6 +194,7 @@ impl Ingestion {
             sstable_bytes: self.options.sstable_bytes,
             job: self.job,
             next_number: &self.next_number,
+            kept: Reserve::Whole,
             lease: Some(&self.lease),
         };
         let run = output.write(scan, &[]).map_err(ended)?;

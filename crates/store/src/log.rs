@@ -47,6 +47,9 @@ const SPARE_BYTES: u64 = 4 << 20;
 /// Less of that room is not worth an attempt of its own.
 const SPARE_BYTES_MIN: u64 = 64 << 10;
 
+/// So much room for a merge, and for a flush, is kept on storage of many machines.
+const MERGE_BYTES_MAX: u64 = 256 << 20;
+
 /// A write whose outcome is not known is tried so many times.
 const RETRIES: u32 = 5;
 
@@ -67,6 +70,10 @@ pub(crate) struct LogWriter {
     was_tried: bool,
     /// Whether what was added last took of the spare room.
     is_short: bool,
+    /// Room that is kept for a merge of the table.
+    merge_bytes: u64,
+    /// The first segment of which something is not in SSTables.
+    unflushed_segment: u64,
 }
 
 /// Returns the checksum of a group that begins at `place` in its segment.
@@ -131,7 +138,16 @@ impl LogWriter {
             room: 0,
             was_tried: false,
             is_short: false,
+            merge_bytes: 0,
+            unflushed_segment: 0,
         }
+    }
+
+    /// Notes the size of the table, which a merge of all of it needs, and the first segment that is not
+    /// flushed.
+    pub(crate) fn note_flushed(&mut self, table_bytes: u64, segment: u64) {
+        self.merge_bytes = table_bytes.min(MERGE_BYTES_MAX);
+        self.unflushed_segment = segment;
     }
 
     /// Adds a group of batches. It outlasts a crash once this returns. If it is deferred, the same

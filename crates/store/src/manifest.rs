@@ -240,6 +240,11 @@ impl Run {
 }
 
 impl State {
+    /// Returns the bytes of the SSTables of all runs.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.runs.iter().map(Run::size_bytes).sum()
+    }
+
     /// Returns what is wrong with a state that somebody else wrote.
     fn unsound(&self) -> Option<&'static str> {
         let in_order = |run: &Run| {

@@ -10,7 +10,7 @@ use crate::names::{SstableName, TableId};
 use crate::record::Layout;
 use crate::scan::Scan;
 use crate::sstable::{Builder, BuilderOptions};
-use crate::storage::Created;
+use crate::storage::{Created, Reserve};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Where SSTables go, and under which names.
@@ -23,6 +23,8 @@ pub(crate) struct Output<'a> {
     pub(crate) job: u64,
     /// Shared by all that write for the job.
     pub(crate) next_number: &'a AtomicU32,
+    /// The part of the reserve of storage that is left.
+    pub(crate) kept: Reserve,
     /// Lease that keeps a job with a deadline open.
     pub(crate) lease: Option<&'a Lease>,
 }
@@ -101,6 +103,8 @@ impl Output<'_> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let name = SstableName { job: self.job, number };
         let object = self.table.sstable(name);
+        let storage = &self.environment.storage;
+        storage.check_reserve(&object, bytes.len() as u64, self.kept)?;
         match create_or_confirm(self.environment, &object, &bytes, false)? {
             Created::Now => {}
             // Names are those of our job alone.

@@ -395,6 +395,8 @@ impl Table {
             is_short: false,
             ended: None,
         };
+        let mut log = LogWriter::new(environment.clone(), id, epoch);
+        log.note_flushed(manifest.state.size_bytes(), 0);
         Table {
             environment: environment.clone(),
             id,
@@ -406,7 +408,7 @@ impl Table {
                 next_sstable: AtomicU32::new(0),
                 manifest: Arc::new(manifest),
             }),
-            log: Mutex::new(LogWriter::new(environment.clone(), id, epoch)),
+            log: Mutex::new(log),
             old_segments: OldSegments::default(),
             durable: Durable::default(),
             write: Arc::new(Mutex::new(write)),

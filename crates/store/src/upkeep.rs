@@ -7,7 +7,7 @@
 
 use crate::budget::Share;
 use crate::collect::collect;
-use crate::compaction::compact;
+use crate::compaction::{compact, compact_where_short};
 use crate::error::Result;
 use crate::table::Table;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -294,7 +294,12 @@ fn flush(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
 }
 
 fn trim(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
-    table.remove_old_segments().map(|()| false)
+    table.remove_old_segments()?;
+    if table.is_short() {
+        let (environment, id, _, _) = table.parts();
+        collect(environment, id)?;
+    }
+    Ok(false)
 }
 
 fn remove_garbage(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
@@ -318,7 +323,10 @@ fn compact_runs(table: &Table, slot: &mut Slot, tables: usize) -> Result<bool> {
         return Ok(false);
     }
     let (environment, id, cache, options) = table.parts();
-    let compacted = compact(environment, id, cache, options)?;
+    let compacted = match table.is_short() {
+        true => compact_where_short(environment, id, cache, options)?,
+        false => compact(environment, id, cache, options)?,
+    };
     match compacted {
         true => table.refresh()?,
         false => slot.looked_at = version,

@@ -17,7 +17,7 @@ fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Makes files until storage is full, and returns how many.
 fn fill(make: impl Fn(u32) -> io::Result<()>) -> u32 {
-    for number in 0..10_000 {
+    for number in 0..50_000 {
         if let Err(error) = make(number) {
             assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()), "{error}");
             return number;
@@ -60,5 +60,39 @@ fn full_storage_is_read_and_removing_files_frees_it() {
     wait_until("removed files have left storage", || keep(&other.join("new"), &bytes).is_ok());
     assert_eq!(fs::read(on.join("new")).unwrap(), bytes);
     assert_eq!(fs::read(on.join(format!("large{}", large - 1))).unwrap(), bytes);
+    assert_eq!(success(&ns("check").arg(site.url()).output().unwrap()), "no faults\n");
+}
+
+/// Logs of removals took the room of the flushes that would have freed them. Then nothing was ever
+/// freed, and no process could open its tables again.
+#[test]
+fn storage_that_small_files_have_filled_is_emptied_and_served_again() {
+    let mut site = Site::on_disk(2, "32m");
+    let on = site.mount("on", &[]);
+    // Contents that no compression makes smaller.
+    let bytes = |number: u32| {
+        let mut state = u64::from(number) << 1 | 1;
+        Vec::from_iter((0..4000).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        }))
+    };
+    let count = fill(|number| keep(&on.join(number.to_string()), &bytes(number)));
+    assert!(count > 1000, "{count}");
+    assert_eq!(fs::read(on.join("7")).unwrap(), bytes(7));
+    // The last one may have a name without contents.
+    for entry in fs::read_dir(&on).unwrap() {
+        let file = entry.unwrap().path();
+        wait_until("a file can be removed", || fs::remove_file(&file).is_ok());
+    }
+    success(&site.unmount("on"));
+    site.stop();
+    site.start();
+    let again = site.mount("again", &[]);
+    assert_eq!(fs::read_dir(&again).unwrap().count(), 0);
+    wait_until("removed files have left storage", || {
+        (0..100)
+            .all(|number: u32| keep(&again.join(format!("new{number}")), &bytes(number)).is_ok())
+    });
     assert_eq!(success(&ns("check").arg(site.url()).output().unwrap()), "no faults\n");
 }

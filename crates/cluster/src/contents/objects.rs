@@ -16,7 +16,7 @@ use crate::handles::session_of_owner;
 use crate::message::SessionId;
 use bytes::Bytes;
 use canopy_namespace::{ChunkId, Error, FileId, Gate, ObjectId, Result, Stored};
-use canopy_store::storage::{Created, Storage};
+use canopy_store::storage::{Created, Reserve, Storage};
 use canopy_store::{Environment, hash_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -185,7 +185,7 @@ impl Session {
         let (length, checksum) = (bytes.len() as u32, hash_of(&bytes));
         let _one = self.objects.transfers.enter();
         let name = name(chunk, object);
-        self.objects.storage().check_reserve(&name, length.into())?;
+        self.objects.storage().check_reserve(&name, length.into(), Reserve::Whole)?;
         match self.objects.storage().create(&name, bytes) {
             Ok(Created::Now) => {}
             Ok(Created::ThereWasOne) => {

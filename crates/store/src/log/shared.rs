@@ -22,14 +22,14 @@
 //! synced byte is read by every later read of another machine. `canopy store probe` tries both.
 
 use super::{
-    END, FENCE, Group, HEAD, LogWriter, RETRIES, SHARED, Segment, create_or_confirm, head,
-    retry_pause,
+    END, FENCE, Group, HEAD, LogWriter, MERGE_BYTES_MAX, RETRIES, SHARED, Segment,
+    create_or_confirm, head, retry_pause,
 };
 use crate::environment::Environment;
 use crate::error::{Error, Fenced, Result};
 use crate::names::TableId;
 use crate::salvage::read_lenient;
-use crate::storage::{Append, Created, Growing};
+use crate::storage::{Append, Created, Growing, Reserve};
 use bytes::Bytes;
 
 /// Room of the first segment of an epoch. Each has twice that of the one before, up to the most: few
@@ -81,17 +81,37 @@ impl LogWriter {
         checked
     }
 
-    /// Returns an error unless a segment more leaves storage its reserve.
+    /// Returns an error unless a segment more leaves storage its reserve. It also leaves room to flush this
+    /// log and to merge the table: removed records leave storage only then.
     pub(super) fn check_reserve(&self) -> Result<()> {
         let next = self.table.segment(self.epoch, self.segment + 1);
-        self.environment.storage.check_reserve(&next, self.room.clamp(ROOM_MIN, ROOM_MAX))
+        let room = self.room.clamp(ROOM_MIN, ROOM_MAX);
+        let unflushed = self.segments().saturating_sub(self.unflushed_segment);
+        let flush = unflushed.saturating_mul(ROOM_MAX).min(MERGE_BYTES_MAX);
+        self.environment.storage.check_reserve(
+            &next,
+            room + flush + self.merge_bytes,
+            Reserve::Whole,
+        )
+    }
+
+    /// Returns an error unless the segment has room for some changes, or a small one more leaves flushes
+    /// their room.
+    pub(crate) fn check_room_for_flushes(&self) -> Result<()> {
+        if self.shared.as_ref().is_some_and(|one| one.room - one.bytes >= ROOM_MIN / 4) {
+            return Ok(());
+        }
+        let next = self.table.segment(self.epoch, self.segment + 1);
+        self.environment.storage.check_reserve(&next, ROOM_MIN, Reserve::Quarter)
     }
 
     /// Begins a segment with room for a group of so many bytes.
     fn begin_shared(&mut self, wanted: u64) -> Result<SharedSegment> {
         let own = head(SHARED, self.epoch, self.nonce);
         let room_min = ROOM_MIN.max(HEAD as u64 + wanted);
-        let mut room = self.room.clamp(ROOM_MIN, ROOM_MAX).max(room_min);
+        // Where storage is nearly full, a flush soon frees the segment.
+        let wanted = if self.is_short { ROOM_MIN } else { self.room.clamp(ROOM_MIN, ROOM_MAX) };
+        let mut room = wanted.max(room_min);
         let storage = self.environment.storage.clone();
         let mut tries = 0;
         loop {

@@ -178,15 +178,40 @@ pub trait Storage: Send + Sync {
         Ok(None)
     }
 
-    /// Returns an error if an object `name` of this length would take of the reserve of storage. The
-    /// reserve is for changes that free space and for flushes, without which nothing is freed.
-    fn check_reserve(&self, _name: &str, _bytes: u64) -> Result<()> {
+    /// Returns an error if an object `name` of this length would leave less than a part of the reserve
+    /// of storage.
+    fn check_reserve(&self, _name: &str, _bytes: u64, _kept: Reserve) -> Result<()> {
         Ok(())
     }
 
     /// Takes the lock `name` for as long as the result lives, if it is one machine's storage. An
     /// error means that another process has it.
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// Parts of the reserve of storage: space that is kept for those without whom nothing is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// All of it is kept by changes that free nothing.
+    Whole,
+    /// Half of it is kept by merges.
+    Half,
+    /// A quarter of it is kept by logs of changes that free space, for flushes.
+    Quarter,
+    /// An eighth of it is kept by flushes, for writers that begin.
+    Eighth,
+}
+
+impl Reserve {
+    /// Returns so much of a reserve of `bytes`.
+    pub fn of(self, bytes: u64) -> u64 {
+        match self {
+            Reserve::Whole => bytes,
+            Reserve::Half => bytes / 2,
+            Reserve::Quarter => bytes / 4,
+            Reserve::Eighth => bytes / 8,
+        }
+    }
 }
 
 /// An open object.

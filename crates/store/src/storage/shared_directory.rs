@@ -28,7 +28,7 @@ pub use machines::{Machine, Notes};
 use self::growing::GrowingFile;
 use self::publishing::{Temporaries, Temporary};
 use self::root::Root;
-use super::{Append, Created, Growing, Listed, ReadAt, Storage, StorageSpace, probe};
+use super::{Append, Created, Growing, Listed, ReadAt, Reserve, Storage, StorageSpace, probe};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::names::segment_of;
@@ -501,16 +501,20 @@ impl Storage for SharedDirectory {
         let failed = |error: Errno| Error::storage(self.root().display().to_string(), error);
         let about = rustix::fs::fstatvfs(self.root.at()).map_err(failed)?;
         let bytes_of = |blocks: u64| blocks.saturating_mul(about.f_frsize);
-        let (total_bytes, free_bytes) = (bytes_of(about.f_blocks), bytes_of(about.f_bavail));
-        let reserve = (total_bytes / RESERVE_DIVISOR).min(RESERVE_BYTES);
-        let available_bytes = free_bytes.saturating_sub(reserve);
+        // Blocks that only root may use do not count.
+        let of_root = about.f_bfree.saturating_sub(about.f_bavail);
+        let total_bytes = bytes_of(about.f_blocks.saturating_sub(of_root));
+        let free_bytes = bytes_of(about.f_bavail);
+        let available_bytes = free_bytes.saturating_sub(reserve_of(total_bytes));
         // Some file systems do not know.
         let is_known = total_bytes != 0;
         Ok(is_known.then_some(StorageSpace { total_bytes, free_bytes, available_bytes }))
     }
 
-    fn check_reserve(&self, _name: &str, bytes: u64) -> Result<()> {
-        self.check_space(|space| space.available_bytes >= bytes)
+    fn check_reserve(&self, _name: &str, bytes: u64, kept: Reserve) -> Result<()> {
+        self.check_space(|space| {
+            space.free_bytes >= bytes.saturating_add(kept.of(reserve_of(space.total_bytes)))
+        })
     }
 
     fn lock(&self, _name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
@@ -554,6 +558,11 @@ pub(super) fn refuse_shared(directory: &Path) -> Result<()> {
         Some(root) => Err(SharedDirectoryError::Shared(root).into()),
         None => Ok(()),
     }
+}
+
+/// Returns the bytes that are kept of a file system of this size.
+fn reserve_of(total_bytes: u64) -> u64 {
+    (total_bytes / RESERVE_DIVISOR).min(RESERVE_BYTES)
 }
 
 /// Returns the owner of a directory and when it last changed, by the server's clock.

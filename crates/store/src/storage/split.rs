@@ -1,6 +1,6 @@
 //! SSTables and chunks of contents in one storage, everything else in another.
 
-use super::{Append, Created, Growing, Listed, ReadAt, Storage, StorageSpace};
+use super::{Append, Created, Growing, Listed, ReadAt, Reserve, Storage, StorageSpace};
 use crate::error::Result;
 use crate::names::is_used_once;
 use bytes::Bytes;
@@ -125,8 +125,8 @@ impl Storage for SplitStorage {
         self.sstables.space()
     }
 
-    fn check_reserve(&self, name: &str, bytes: u64) -> Result<()> {
-        self.of(name).check_reserve(name, bytes)
+    fn check_reserve(&self, name: &str, bytes: u64, kept: Reserve) -> Result<()> {
+        self.of(name).check_reserve(name, bytes, kept)
     }
 
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {

@@ -8,6 +8,7 @@ use crate::memtable::Memtable;
 use crate::names::SstableName;
 use crate::output::Output;
 use crate::scan::{Direction, Older, Scan, ScanInput};
+use crate::storage::Reserve;
 use canopy_model::parallel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -109,6 +110,7 @@ impl Table {
                 sstable_bytes: self.options.sstable_bytes,
                 job: flushing.job,
                 next_number: &flushing.next_sstable,
+                kept: Reserve::Eighth,
                 lease: None,
             };
             output.write(scan, &range_deletes)
@@ -158,8 +160,11 @@ impl Table {
             _ => {}
         })?;
         if log.epoch == self.epoch {
-            self.old_segments.begin_at(log.segment);
-            self.count_segments(&self.log.lock());
+            let segment = log.segment;
+            self.old_segments.begin_at(segment);
+            let mut log = self.log.lock();
+            log.note_flushed(manifest.state.size_bytes(), segment);
+            self.count_segments(&log);
         }
         *flushing = Flushing { job, next_sstable: AtomicU32::new(0), manifest: Arc::new(manifest) };
         Ok(())

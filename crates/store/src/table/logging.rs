@@ -7,12 +7,21 @@ use crate::log::LogWriter;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A change that frees space waits for so many pauses for room that merges free: longer than replaced runs
+/// stay. If there is none, none waits for the interval.
+const ROOM_LOOKS: u32 = 100;
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
+const ROOM_INTERVAL_MS: u64 = 30_000;
 
 /// How much of the log outlasts a crash, and whether somebody writes more of it.
 #[derive(Default)]
 pub(super) struct Durable {
     state: Mutex<DurableState>,
     changed: Condvar,
+    /// Nobody waits for room before.
+    no_room_until_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -195,12 +204,50 @@ impl Table {
         match self.write_log() {
             Err(error @ Error::Deferred { .. }) => return Err(error),
             Err(_) => return Ok(()),
-            Ok(()) if frees => return Ok(()),
             Ok(()) => {}
         }
-        self.log.lock().make_spare_room().map_err(Error::deferred)?;
-        self.write.lock().is_short = false;
+        let has_room = || match frees {
+            true => self.log.lock().check_room_for_flushes(),
+            false => self.log.lock().make_spare_room(),
+        };
+        if has_room().is_err() {
+            self.shorten_log().map_err(Error::deferred)?;
+            if frees {
+                self.wait_for_room(|| has_room().is_ok());
+            }
+            has_room().map_err(Error::deferred)?;
+        }
+        if !frees {
+            self.write.lock().is_short = false;
+        }
         Ok(())
+    }
+
+    /// Waits for the room that merges free, unless that was in vain lately.
+    fn wait_for_room(&self, has_room: impl Fn() -> bool) {
+        let clock = &self.environment.clock;
+        if clock.now_ms() < self.durable.no_room_until_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        for _ in 0..ROOM_LOOKS {
+            if has_room() {
+                return;
+            }
+            clock.sleep(ROOM_PAUSE);
+        }
+        let until_ms = clock.now_ms().saturating_add(ROOM_INTERVAL_MS);
+        self.durable.no_room_until_ms.store(until_ms, Ordering::Relaxed);
+    }
+
+    /// Flushes the memtables of a log on storage of many machines, if that frees a segment.
+    fn shorten_log(&self) -> Result<()> {
+        let needed = self.old_segments.needed.load(Ordering::Relaxed);
+        let segments = self.log.lock().segments().saturating_sub(needed);
+        if !self.environment.storage.has_growing() || segments < 2 {
+            return Ok(());
+        }
+        self.flush()?;
+        self.remove_old_segments()
     }
 
     /// Keeps changes that the log cannot take now, before those that came since.

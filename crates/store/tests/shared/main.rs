@@ -9,12 +9,13 @@ mod place;
 mod processes;
 mod sleepers;
 
-use canopy_store::storage::{Created, SharedDirectory, Storage};
+use canopy_store::storage::{Created, Reserve, SharedDirectory, SplitStorage, Storage};
 use canopy_store::{Error, Options, collect, compact_all, garbage, inspect};
 use place::{Fixture, contents, key, options, put};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 macro_rules! in_a_shared_directory {
@@ -74,6 +75,59 @@ fn objects_are_created_once_and_found() {
     assert_eq!(other.create("all/00007", "again".into()).unwrap(), Created::Now);
     assert!(storage.append_to("all/log").unwrap().is_none());
     assert!(storage.lock("all/lock").unwrap().is_none());
+}
+
+/// A small file system of its own, which takes root, unmounted when it goes away.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new(size: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = format!("size={size},mode=700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(directory.path());
+        assert!(mount.status().unwrap().success(), "mounting a tmpfs needs root");
+        SmallDisk(directory)
+    }
+
+    /// Makes a shared directory on it.
+    fn shared(&self) -> Arc<dyn Storage> {
+        Arc::new(SharedDirectory::make(self.0.path()).unwrap())
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// Where contents lie in another storage than logs, each of them keeps its own reserve, and the
+/// space of the one with contents is shown.
+#[test]
+fn storage_in_two_places_keeps_the_reserve_of_each() {
+    const MIB: u64 = 1 << 20;
+    let [rest, contents] = ["16m", "64m"].map(SmallDisk::new);
+    let split = SplitStorage::new(rest.shared(), contents.shared());
+    let space = split.space().unwrap().unwrap();
+    assert_eq!(space.total_bytes, 64 * MIB);
+    assert_eq!(space.free_bytes - space.available_bytes, 4 * MIB);
+    let fits = |name: &str, bytes: u64| split.check_reserve(name, bytes, Reserve::Whole).is_ok();
+    assert!(fits("table/chunk/1", 32 * MIB) && !fits("table/chunk/1", 62 * MIB));
+    assert!(fits("table/log/1", 14 * MIB) && !fits("table/log/1", 32 * MIB));
+    // A full storage of contents leaves logs their room, and the other way round.
+    std::fs::write(contents.0.path().join("filled"), vec![1; 61 << 20]).unwrap();
+    assert!(!fits("table/chunk/1", MIB) && !fits("table/sst/1-1", MIB));
+    assert!(fits("table/log/1", 14 * MIB));
+    std::fs::remove_file(contents.0.path().join("filled")).unwrap();
+    std::fs::write(rest.0.path().join("filled"), vec![1; 15 << 20]).unwrap();
+    assert!(fits("table/chunk/1", 32 * MIB) && !fits("table/log/1", MIB));
+    // Changes that free space may take half of it, flushes more.
+    assert!(split.check_reserve("table/log/1", 1 << 18, Reserve::Half).is_ok());
+    assert!(split.check_reserve("table/log/1", 3 << 18, Reserve::Half).is_err());
+    assert!(split.check_reserve("table/log/1", 5 << 17, Reserve::Quarter).is_ok());
+    assert_eq!(split.create("table/chunk/1", "bytes".into()).unwrap(), Created::Now);
+    assert_eq!(split.read("table/chunk/1").unwrap(), "bytes");
 }
 
 #[test]

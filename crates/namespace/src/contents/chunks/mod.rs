@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::records::keys::{FileId, Space};
 use bytes::Bytes;
 use cache::Cache;
-use canopy_store::storage::{Created, StorageSpace};
+use canopy_store::storage::{Created, Reserve, StorageSpace};
 use canopy_store::{Environment, Key, SstableCache, Table, hash_of};
 pub use gate::{Entered, Gate};
 use parking_lot::Mutex;
@@ -284,7 +284,7 @@ impl ChunkStore {
         let _one = self.objects.transfers.enter();
         let name = self.objects.name(object);
         let storage = &self.objects.environment.storage;
-        storage.check_reserve(&name, length.into())?;
+        storage.check_reserve(&name, length.into(), Reserve::Whole)?;
         let created = storage.create(&name, bytes.into());
         match created {
             Ok(Created::Now) => {}
