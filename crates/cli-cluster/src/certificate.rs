@@ -217,12 +217,14 @@ fn list(storage: &dyn Storage, is_json: bool) -> anyhow::Result<Outcome> {
         if is_json {
             let mut shown = as_json(&one.certified);
             shown["revoked"] = json!(one.is_revoked);
+            shown["retired"] = json!(one.is_retired);
             canopy::say_json(&shown)?;
             continue;
         }
         let state = match one.is_revoked {
             true => "revoked",
             false if one.certified.not_after_s < now_s => "expired",
+            false if one.is_retired => "retired",
             false => "valid",
         };
         let Certified { identity, serial, not_after_s, .. } = &one.certified;

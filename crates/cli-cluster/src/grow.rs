@@ -112,7 +112,7 @@ pub fn balance(arguments: &Balance) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Complete);
     }
     canopy::say(format_args!(
-        "{} has {} on {}; {moved} of {entries} entries moved",
+        "{} has {entries} entries in {} on {}; entries moved {moved} times in all",
         arguments.directory.display(),
         counted(held.len(), "partition"),
         counted(servers, "server"),

@@ -7,6 +7,7 @@ use canopy_cluster::{ListeningError, has_cluster};
 use canopy_index::safety;
 use canopy_store::storage::Storage;
 use std::error::Error;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,6 +122,12 @@ fn own_directory(directory: &Path) -> anyhow::Result<PathBuf> {
             );
         }
         safety::check(&full, 0)?;
+    } else if full.read_dir().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        bail!(
+            "{shown} belongs to uid {}, who alone can run this: others use the namespace through \
+             'canopy ns mount canopy://ADDRESS DIRECTORY'",
+            about.uid()
+        );
     }
     Ok(full)
 }

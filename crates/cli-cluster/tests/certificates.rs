@@ -158,7 +158,7 @@ fn users_make_certificates_of_their_own_clusters_alone() {
     };
     for words in [&["certificate", "--list"][..], &["certificate", "--node", "n1", "--root"]] {
         let told = failure(&as_nobody(words));
-        assert!(told.contains("Permission denied"), "{told}");
+        assert!(told.contains("belongs to uid 0, who alone can run this"), "{told}");
     }
     // Root does not follow a user, who could exchange the directory.
     chown(&place.namespace, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -198,6 +198,8 @@ fn the_key_is_replaced_without_a_stop() {
     wait_until("the processes use the new certificate", reaches);
     let retired = success(&place.run(&["certificate", "--retire-key", "@"]));
     assert!(retired.starts_with("the old key is retired"), "{retired}");
+    let listed = success(&place.run(&["certificate", "--list", "@"]));
+    assert!(listed.contains("  retired  ") && listed.contains("  valid    "), "{listed}");
     let with_old = || {
         let words = ["partitions", "/", "@", "--certificate", old.to_str().unwrap()];
         place.run(&words).status.success()

@@ -1,7 +1,7 @@
 //! `canopy mount`: an index as a read-only file system, in the foreground or by a process of its
 //! own.
 
-use crate::daemon;
+use crate::{daemon, mount_options};
 use anyhow::{Context, bail};
 use canopy::commands::mount::Arguments;
 use canopy::{Invocation, Outcome};
@@ -17,6 +17,7 @@ use std::sync::Arc;
 const LOG: &str = "/var/log/canopy-mount.log";
 
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    mount_options::check(&arguments.options, &[])?;
     let indexes: Vec<Index> = invocation.open_indexes(arguments.at)?.iter().cloned().collect();
     let root = root_of(&indexes, arguments.source.as_deref())?;
     let paths = indexes.iter().map(|index| index.path().canonicalize());

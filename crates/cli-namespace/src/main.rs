@@ -19,6 +19,7 @@ mod index_mount;
 mod info;
 mod moment;
 mod mount;
+mod mount_options;
 mod mount_servers;
 mod names;
 mod paths;

@@ -1,7 +1,7 @@
 //! `canopy ns mount`: in the foreground, or by a process of its own that leaves the terminal.
 
 use crate::daemon::{self, Warnings};
-use crate::{mount_servers, place, servers, viewed};
+use crate::{mount_options, mount_servers, place, servers, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
@@ -31,6 +31,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.certificate.is_some() || arguments.storage.is_some() {
         bail!("--certificate and --storage are for namespaces on several servers");
     }
+    mount_options::check(&arguments.options, &[])?;
     let namespace = place::found(&arguments.namespace)?;
     daemon::threads(arguments.threads, 1)?;
     daemon::check_place(&arguments.directory, &[namespace])?;
@@ -85,7 +86,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let signals = daemon::begin(arguments.detached, "")?;
     let is_read_only = arguments.read_only
         || arguments.snapshot.is_some()
-        || arguments.options.iter().any(|one| one == "ro");
+        || mount_options::is_read_only(&arguments.options);
     let cache = cache(arguments)?;
     let namespace = Arc::new(open(&arguments.namespace, &cache, is_read_only)?);
     if let Some(name) = &arguments.snapshot

@@ -5,8 +5,8 @@
 //! user behind it, and the servers check, too.
 
 use crate::daemon::{self, Warnings};
-use crate::mount;
 use crate::servers::{self, Access, Served};
+use crate::{mount, mount_options};
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
@@ -58,10 +58,8 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
         arguments.cache.is_none(),
         "--cache: contents of a namespace on several servers are cached in memory (--cache-size)"
     );
-    let option = |name: &str| {
-        let found = arguments.options.iter().rev().find_map(|one| one.strip_prefix(name));
-        found.and_then(|rest| rest.strip_prefix('='))
-    };
+    mount_options::check(&arguments.options, &["certificate", "storage", "cache"])?;
+    let option = |name| mount_options::value(&arguments.options, name);
     let path =
         |given: &Option<PathBuf>, name| given.clone().or_else(|| option(name).map(PathBuf::from));
     let cached = option("cache").map(|seconds| match seconds.parse::<f64>() {
@@ -78,16 +76,19 @@ fn wanted(arguments: &Arguments) -> anyhow::Result<Wanted> {
     if let Some(bytes) = arguments.cache_size {
         memory.cache_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     }
+    // The process leaves this directory, and reads the file again.
+    let certificate = path(&arguments.certificate, "certificate").map(std::path::absolute);
     Ok(Wanted {
         access: Access {
-            certificate: path(&arguments.certificate, "certificate"),
+            certificate: certificate.transpose()?,
             storage: path(&arguments.storage, "storage"),
+            has_storage_option: true,
             memory,
         },
         cache_times,
         is_read_only: arguments.read_only
             || arguments.snapshot.is_some()
-            || arguments.options.iter().any(|one| one == "ro"),
+            || mount_options::is_read_only(&arguments.options),
     })
 }
 
@@ -101,6 +102,11 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         false => canopy::message(wait),
     });
     let served = Served::open_observed(&arguments.namespace, &wanted.access, observer)?;
+    if let Speaker::User(uid) = served.connection.speaker()
+        && uid != nix::unistd::geteuid().as_raw()
+    {
+        bail!("the certificate is for uid {uid} alone: run this as that user");
+    }
     // The kernel would ask the mount for the chunks that the mount needs to answer.
     daemon::check_place(&arguments.directory, &Vec::from_iter(served.directory.clone()))?;
     // Nobody reads what a mount prints.

@@ -31,6 +31,8 @@ pub struct Access {
     pub certificate: Option<PathBuf>,
     /// The storage as this machine knows it; as the servers know it by default.
     pub storage: Option<PathBuf>,
+    /// Whether the command has an option for the storage.
+    pub has_storage_option: bool,
     /// Limits of memory for contents.
     pub memory: Memory,
 }
@@ -256,18 +258,27 @@ fn storage_of(
     };
     let storage = access.storage.clone().unwrap_or(reported);
     if storage.as_os_str().is_empty() {
-        bail!("the servers do not say where contents of large files lie: --storage PLACE");
+        let advice = match access.has_storage_option {
+            true => "--storage PLACE",
+            false => "name the namespace by its place",
+        };
+        bail!("the servers do not say where contents of large files lie: {advice}");
     }
     let opened = place::environment(&storage).and_then(|environment| {
         connection.check_storage(&*environment.storage)?;
         Ok(environment)
     });
     let environment = opened.with_context(|| {
-        format!(
-            "cannot use {}, where contents of large files lie: name it as this machine has it \
-             (--storage PLACE), or do without these contents (--storage {NONE})",
-            storage.display()
-        )
+        let advice = match access.has_storage_option {
+            true => format!(
+                "name it as this machine has it (--storage PLACE), or do without these contents \
+                 (--storage {NONE})"
+            ),
+            false => "name the namespace by that place as this machine has it, and not by \
+                      canopy://"
+                .into(),
+        };
+        format!("cannot use {}, where contents of large files lie: {advice}", storage.display())
     })?;
     let directory = match place::bucket_of(&storage) {
         Some((directory, _)) => directory.map(Path::to_owned),

@@ -157,7 +157,7 @@ impl Authority {
             let what = "it does not say what it was made for".into();
             return Err(CertificateError::Failed { task: "make a certificate", what });
         }
-        records::note(storage, &certified)?;
+        records::note(storage, &certified, self.number)?;
         let (certificate, key) = (certificate.pem(), key.serialize_pem());
         let text = format!("{certificate}{key}{}", self.certificates.concat());
         Ok(MadeCertificate { certified, text })

@@ -4,8 +4,9 @@
 //! cluster/authority             the certificate of the cluster's first key, in PEM
 //! cluster/authority-NUMBER      that of a later key, numbered from 2 on: the newest one signs
 //! cluster/retired/NUMBER        "AT\n": the key of this number is not trusted since that time
-//! cluster/certificates/SERIAL   "NAME UNTIL\n": the name in a certificate, and the end of its validity
-//!                               in seconds since 1970; written before the certificate is given out
+//! cluster/certificates/SERIAL   "NAME UNTIL KEY\n": the name in a certificate, the end of its validity
+//!                               in seconds since 1970, and the number of the key that signed it (not in
+//!                               old records); written before the certificate is given out
 //! cluster/revoked/SERIAL        "AT\n": it was revoked at that time
 //! ```
 //!
@@ -29,6 +30,8 @@ pub struct Issued {
     pub certified: Certified,
     /// Whether it was revoked.
     pub is_revoked: bool,
+    /// Whether the key that signed it was retired, as far as that is recorded.
+    pub is_retired: bool,
 }
 
 fn corrupt(object: &str, what: &str) -> CertificateError {
@@ -40,14 +43,18 @@ fn text_of(storage: &dyn Storage, object: &str) -> Result<String, CertificateErr
     String::from_utf8(bytes.into()).map_err(|_| corrupt(object, "it is not text"))
 }
 
-/// Notes a certificate that is about to be given out.
+/// Notes a certificate that is about to be given out, with the number of the key that signed it.
 ///
 /// # Errors
 ///
 /// Fails as storage does, and if there is a certificate of this number.
-pub(super) fn note(storage: &dyn Storage, certified: &Certified) -> Result<(), CertificateError> {
+pub(super) fn note(
+    storage: &dyn Storage,
+    certified: &Certified,
+    key: u32,
+) -> Result<(), CertificateError> {
     let name = certified.identity.uri(certified.cluster);
-    let text = format!("{name} {}\n", certified.not_after_s);
+    let text = format!("{name} {} {key}\n", certified.not_after_s);
     match storage.create(&format!("{ISSUED}{}", certified.serial), text.into())? {
         Created::Now => Ok(()),
         Created::ThereWasOne => Err(CertificateError::Failed {
@@ -65,21 +72,28 @@ pub(super) fn note(storage: &dyn Storage, certified: &Certified) -> Result<(), C
 pub fn issued(storage: &dyn Storage) -> Result<Vec<Issued>, CertificateError> {
     let cluster = ClusterId::of(storage)?;
     let revoked = revoked(storage)?;
+    let trusted = HashSet::<u32>::from_iter(authorities(storage)?.iter().map(|key| key.number));
     let mut all = Vec::new();
     for serial in serials(storage, ISSUED)? {
         let object = format!("{ISSUED}{serial}");
         let text = text_of(storage, &object)?;
-        let certified = parse(&text, serial).filter(|certified| certified.cluster == cluster);
-        let certified = certified.ok_or_else(|| corrupt(&object, "it names no certificate"))?;
-        all.push(Issued { certified, is_revoked: revoked.contains(&serial) });
+        let noted = parse(&text, serial).filter(|(certified, _)| certified.cluster == cluster);
+        let (certified, key) = noted.ok_or_else(|| corrupt(&object, "it names no certificate"))?;
+        let is_retired = key.is_some_and(|key| !trusted.contains(&key));
+        all.push(Issued { certified, is_revoked: revoked.contains(&serial), is_retired });
     }
     Ok(all)
 }
 
-fn parse(text: &str, serial: Serial) -> Option<Certified> {
-    let (name, until) = text.strip_suffix('\n')?.split_once(' ')?;
+/// Reads the record of a certificate, and the number of its key.
+fn parse(text: &str, serial: Serial) -> Option<(Certified, Option<u32>)> {
+    let (name, rest) = text.strip_suffix('\n')?.split_once(' ')?;
+    let (until, key) = match rest.split_once(' ') {
+        Some((until, key)) => (until, Some(key.parse().ok()?)),
+        None => (rest, None),
+    };
     let (cluster, identity) = Identity::parse(name)?;
-    Some(Certified { cluster, identity, serial, not_after_s: until.parse().ok()? })
+    Some((Certified { cluster, identity, serial, not_after_s: until.parse().ok()? }, key))
 }
 
 /// Revokes a certificate for good. Returns whether it was not revoked before.

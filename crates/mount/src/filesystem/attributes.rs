@@ -12,6 +12,7 @@ use canopy_namespace::operation::{Changer, Moment};
 use canopy_namespace::quota::Quota;
 use canopy_namespace::{Execute, FileId, LABEL, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
 use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request};
+use rustix::io::Errno as Code;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -312,19 +313,30 @@ impl Filesystem {
             Ok(()) => {
                 let name = name.as_bytes();
                 let removed = real(node).and_then(|id| self.by(request)?.remove_xattr(id, name));
-                empty(reply, removed);
+                // An ACL that is not there is as good as removed, as in other file systems.
+                empty(
+                    reply,
+                    match removed {
+                        Err(error) if error.errno() == Code::NODATA && is_acl(name) => Ok(()),
+                        removed => removed,
+                    },
+                );
             }
         }
     }
 }
 
+/// Returns whether an attribute is an ACL.
+fn is_acl(name: &[u8]) -> bool {
+    [acl::ACCESS, acl::DEFAULT].iter().any(|one| one.as_bytes() == name)
+}
+
 /// Returns the error of an attribute that no user may have here.
 fn check_xattr(name: &[u8]) -> Result<(), Errno> {
     let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    let is_acl = [acl::ACCESS, acl::DEFAULT].iter().any(|one| one.as_bytes() == name);
     let is_known =
         prefixes.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
-    match is_acl || is_known {
+    match is_acl(name) || is_known {
         true => Ok(()),
         false if prefixes.contains(&name) => Err(Errno::EINVAL),
         false => Err(Errno::EOPNOTSUPP),
