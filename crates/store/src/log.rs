@@ -47,7 +47,7 @@ const SPARE_BYTES: u64 = 4 << 20;
 /// Less of that room is not worth an attempt of its own.
 const SPARE_BYTES_MIN: u64 = 64 << 10;
 
-/// So much room for a merge, and for a flush, is kept on storage of many machines.
+/// The most room that is kept for a flush, and for a merge, on storage of many machines.
 const MERGE_BYTES_MAX: u64 = 256 << 20;
 
 /// A write whose outcome is not known is tried so many times.
