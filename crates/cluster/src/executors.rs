@@ -100,11 +100,9 @@ impl<K: Clone + Eq + Hash + Send + 'static, J: Calls> Executors<K, J> {
         if queue.executing.len() >= queue.at_once && queue.is_watched {
             return;
         }
-        if queue.idle > 0 {
-            self.shared.changed.notify_one();
-            return;
-        }
-        if queue.threads >= self.threads_max {
+        self.shared.changed.notify_one();
+        // A thread that was woken for another job counts as idle until it runs.
+        if queue.idle >= queue.turns.waiting() || queue.threads >= self.threads_max {
             return;
         }
         let shared = self.shared.clone();
@@ -157,6 +155,10 @@ impl<K: Clone + Eq + Hash, J: Calls> Shared<K, J> {
         {
             calls += next.job.count();
             taken.push(next);
+        }
+        // Another thread goes on with the rest if this one is slow.
+        if queue.turns.has_next() && !queue.is_watched {
+            self.changed.notify_one();
         }
         let clients = Vec::from_iter(taken.iter().map(|one| (one.client.clone(), one.share)));
         let number = queue.next_number;
