@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::error::{Fenced, Result};
 use crate::key::KeyRange;
 use crate::manifest::{Hold, LeaseKind, Run, SstableId, State};
-use crate::names::TableId;
+use crate::names::{SstableName, TableId};
 use crate::output::{Lease, Output};
 use crate::runs::{OpenRun, SstableCache};
 use crate::scan::{Direction, Older, Scan, ScanInput};
@@ -22,8 +22,12 @@ const LOWEST_TIER: u64 = 4;
 /// Time for readers of replaced runs, where storage is nearly full. Those who find them gone begin again.
 const SHORT_GRACE_MS: u64 = 2000;
 
-/// Where storage is nearly full, the oldest run is merged once newer ones have this part of its size.
+/// Where storage is nearly full, all runs become one once the newer ones have this part of the bytes or of
+/// the records of the oldest.
 const SHORT_RATIO: u64 = 32;
+
+/// Merges leave this part of the reserve of storage.
+const MERGES_LEAVE: Reserve = Reserve::Half;
 
 /// Returns the runs that should become one, by their places in the state, if any should.
 pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
@@ -94,7 +98,7 @@ pub fn compact(
 }
 
 /// Like `compact`, where storage is nearly full: a table soon becomes one run, without what was removed,
-/// and the replaced runs go within seconds.
+/// and the replaced runs go within seconds. With `even_few`, few newer records are enough.
 ///
 /// # Errors
 ///
@@ -104,17 +108,36 @@ pub(crate) fn compact_where_short(
     table: TableId,
     cache: &Arc<SstableCache>,
     options: &Options,
+    even_few: bool,
 ) -> Result<bool> {
     let options = Options { grace_ms: options.grace_ms.min(SHORT_GRACE_MS), ..options.clone() };
+    let name = table.sstable(SstableName { job: 0, number: 0 });
+    let fits = |bytes: u64| environment.storage.check_reserve(&name, bytes, MERGES_LEAVE).is_ok();
     compact_picked(environment, table, cache, &options, |state| {
         let is_busy = state.jobs.iter().any(|job| matches!(job.kind, LeaseKind::Compaction(_)));
-        let (oldest, newer) = state.runs.split_last()?;
-        let newer_bytes = newer.iter().map(Run::size_bytes).sum::<u64>();
-        match !is_busy && newer_bytes >= oldest.size_bytes() / SHORT_RATIO {
-            true if !newer.is_empty() => Some(0..state.runs.len()),
-            _ => pick(state, &options),
+        match !is_busy && is_worth_merging(state, even_few) && fits(merged_bytes(state)) {
+            true => Some(0..state.runs.len()),
+            false => pick(state, &options),
         }
     })
+}
+
+/// Returns whether the newer runs have enough that all runs should become one where storage is nearly
+/// full.
+fn is_worth_merging(state: &State, even_few: bool) -> bool {
+    let Some((oldest, newer)) = state.runs.split_last() else { return false };
+    let is_much =
+        |of: fn(&Run) -> u64| newer.iter().map(of).sum::<u64>() >= of(oldest) / SHORT_RATIO;
+    !newer.is_empty() && (even_few || is_much(Run::size_bytes) || is_much(Run::records))
+}
+
+/// Estimates the bytes of all runs as one: each delete removes an average record of the oldest.
+fn merged_bytes(state: &State) -> u64 {
+    let Some((oldest, newer)) = state.runs.split_last() else { return 0 };
+    let deletes = newer.iter().map(Run::deletes).sum::<u64>().min(oldest.records());
+    let kept = (oldest.records() - deletes) as f64 / oldest.records().max(1) as f64;
+    let newer_bytes = newer.iter().map(Run::size_bytes).sum::<u64>();
+    newer_bytes + (oldest.size_bytes() as f64 * kept) as u64
 }
 
 /// Makes all runs of a table one. Returns whether there were several.
@@ -213,7 +236,7 @@ fn merge(
         sstable_bytes: options.sstable_bytes,
         job,
         next_number: &AtomicU32::new(0),
-        kept: Reserve::Half,
+        kept: MERGES_LEAVE,
         lease: Some(&Lease::new(environment, table, job, options.job_ms)),
     };
     output.write(scan, &range_deletes)

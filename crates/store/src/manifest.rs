@@ -237,6 +237,16 @@ impl Run {
     pub fn size_bytes(&self) -> u64 {
         self.sstables.iter().map(|sstable| sstable.info.size_bytes).sum()
     }
+
+    /// Returns the number of records of the SSTables, of all kinds.
+    pub(crate) fn records(&self) -> u64 {
+        self.sstables.iter().map(|sstable| sstable.info.records).sum()
+    }
+
+    /// Returns the number of records of the SSTables that are deletes.
+    pub(crate) fn deletes(&self) -> u64 {
+        self.sstables.iter().map(|sstable| sstable.info.deletes).sum()
+    }
 }
 
 impl State {

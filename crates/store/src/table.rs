@@ -643,7 +643,7 @@ impl Table {
         self.write.lock().ended.is_some()
     }
 
-    /// Returns whether the log has room only for changes that free space.
+    /// Returns whether the log has room only for changes that free space, as far as is known.
     pub fn is_short(&self) -> bool {
         self.write.lock().is_short
     }

@@ -41,6 +41,14 @@ const COMPACTIONS: usize = 2;
 /// Longest interval between retries of failed work, which back off up to it.
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
+/// Storage of many machines is asked for its space at most this often, by all tables of a process together.
+const SPACE_INTERVAL_MIN: Duration = Duration::from_millis(20);
+
+/// Where storage is nearly full, a few records are merged with all others at most this often, and for at
+/// most one part of the time in `FEW_SHARE`.
+const FEW_INTERVAL: Duration = Duration::from_secs(5);
+const FEW_SHARE: u32 = 10;
+
 /// How often what nobody needs is removed, and of how many tables each time.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
 const COLLECTED_TABLES: usize = 16;
@@ -97,9 +105,23 @@ struct Slot {
     due: Instant,
     /// How long to wait if it fails again.
     retry: Duration,
-    /// The version that a compaction looked at last, and when storage was asked for later ones.
-    looked_at: u64,
+    /// The version that a compaction looked at last, and what it looked for.
+    looked_at: (u64, Wanted),
+    /// When storage was asked last: by compactions for later versions, by others for its space.
     asked: Instant,
+    /// When few records may be merged with all others.
+    few_due: Instant,
+}
+
+/// Runs that a compaction looks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Those that the tiers of sizes name.
+    Tiers,
+    /// All of them, if much could be removed: storage is nearly full.
+    Much,
+    /// All of them, even if little could be removed.
+    Few,
 }
 
 /// Does something for a table, and returns whether there is more to do. It gets the number of
@@ -173,8 +195,15 @@ impl UpkeepThreads {
     /// Looks after a table for as long as the result lives.
     pub fn look_after(self: &Arc<Self>, table: &Arc<Table>) -> Upkeep {
         let now = Instant::now();
-        let slot =
-            |_| Mutex::new(Slot { due: now, retry: Duration::ZERO, looked_at: 0, asked: now });
+        let slot = |_| {
+            Mutex::new(Slot {
+                due: now,
+                retry: Duration::ZERO,
+                looked_at: (0, Wanted::Tiers),
+                asked: now,
+                few_due: now + FEW_INTERVAL,
+            })
+        };
         let entry = Arc::new(Entry {
             table: Mutex::new(Some(table.clone())),
             share: table.share().clone(),
@@ -293,43 +322,59 @@ fn flush(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
     table.flush_frozen()
 }
 
-fn trim(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
+/// Removes segments that are flushed. Where storage is nearly full, it also removes replaced runs and
+/// flushes, so that compactions find what was removed. Nobody has to write to the table for that.
+fn trim(table: &Table, slot: &mut Slot, tables: usize) -> Result<bool> {
     table.remove_old_segments()?;
-    if table.is_short() {
-        let (environment, id, _, _) = table.parts();
-        collect(environment, id)?;
+    if slot.asked.elapsed() < SPACE_INTERVAL_MIN.saturating_mul(count_of(tables)) {
+        return Ok(false);
     }
-    Ok(false)
+    slot.asked = Instant::now();
+    table.free_space().map(|()| false)
 }
 
 fn remove_garbage(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
     let (environment, id, cache, _) = table.parts();
+    let collected = collect(environment, id);
     cache.close_removed();
-    collect(environment, id).map(|_| false)
+    collected.map(|_| false)
 }
 
 /// Makes some runs one and shows readers what became of them, and what other processes did. Looks
 /// again only at other versions than the one it looked at last, and asks for those of others now
 /// and then: nobody pays for a table in which nothing happens.
 fn compact_runs(table: &Table, slot: &mut Slot, tables: usize) -> Result<bool> {
-    let count = u32::try_from(tables).unwrap_or(u32::MAX);
-    let others = OTHERS_INTERVAL.max(OTHERS_INTERVAL_MIN.saturating_mul(count));
-    if table.manifest().version.number == slot.looked_at && slot.asked.elapsed() < others {
+    let others = OTHERS_INTERVAL.max(OTHERS_INTERVAL_MIN.saturating_mul(count_of(tables)));
+    let wanted = match table.is_short() {
+        false => Wanted::Tiers,
+        true if Instant::now() < slot.few_due => Wanted::Much,
+        true => Wanted::Few,
+    };
+    let known = (table.manifest().version.number, wanted);
+    if known == slot.looked_at && slot.asked.elapsed() < others {
         return Ok(false);
     }
     let version = table.refresh_if_changed()?;
     slot.asked = Instant::now();
-    if slot.looked_at == version {
+    if slot.looked_at == (version, wanted) {
         return Ok(false);
     }
     let (environment, id, cache, options) = table.parts();
-    let compacted = match table.is_short() {
-        true => compact_where_short(environment, id, cache, options)?,
-        false => compact(environment, id, cache, options)?,
+    let compacted = match wanted {
+        Wanted::Tiers => compact(environment, id, cache, options)?,
+        _ => compact_where_short(environment, id, cache, options, wanted == Wanted::Few)?,
     };
     match compacted {
         true => table.refresh()?,
-        false => slot.looked_at = version,
+        false => slot.looked_at = (version, wanted),
+    }
+    if compacted && wanted == Wanted::Few {
+        let took = slot.asked.elapsed();
+        slot.few_due = Instant::now() + FEW_INTERVAL.max(took.saturating_mul(FEW_SHARE));
     }
     Ok(compacted)
+}
+
+fn count_of(tables: usize) -> u32 {
+    u32::try_from(tables).unwrap_or(u32::MAX)
 }

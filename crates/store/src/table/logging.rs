@@ -2,6 +2,7 @@
 //! those that wait for its changes share its sync.
 
 use super::{PendingGroup, Table};
+use crate::collect::collect;
 use crate::error::{Error, Fenced, Result};
 use crate::log::LogWriter;
 use parking_lot::{Condvar, Mutex};
@@ -248,6 +249,27 @@ impl Table {
         }
         self.flush()?;
         self.remove_old_segments()
+    }
+
+    /// Where storage is nearly full, removes what nobody needs, and flushes if many machines share it: then
+    /// a compaction finds what was removed.
+    pub(crate) fn free_space(&self) -> Result<()> {
+        let is_shared = self.environment.storage.has_growing();
+        // A thread that writes the log looks itself.
+        if let Some(mut log) = self.log.try_lock().filter(|_| is_shared) {
+            let has_room = log.make_spare_room().is_ok();
+            let mut write = self.write.lock();
+            write.is_short = !has_room || write.pending.iter().any(|group| group.was_tried);
+        }
+        if !self.is_short() {
+            return Ok(());
+        }
+        collect(&self.environment, self.id)?;
+        self.cache.close_removed();
+        match is_shared {
+            true => self.flush(),
+            false => Ok(()),
+        }
     }
 
     /// Keeps changes that the log cannot take now, before those that came since.

@@ -10,13 +10,17 @@ mod processes;
 mod sleepers;
 
 use canopy_store::storage::{Created, Reserve, SharedDirectory, SplitStorage, Storage};
-use canopy_store::{Error, Options, collect, compact_all, garbage, inspect};
+use canopy_store::{
+    Batch, Direction, Durability, Error, KeyRange, Layout, Options, Table, Upkeep, collect,
+    compact_all, create, garbage, inspect,
+};
 use place::{Fixture, contents, key, options, put};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 macro_rules! in_a_shared_directory {
     ($($case:ident)*) => {
@@ -128,6 +132,67 @@ fn storage_in_two_places_keeps_the_reserve_of_each() {
     assert!(split.check_reserve("table/log/1", 5 << 17, Reserve::Quarter).is_ok());
     assert_eq!(split.create("table/chunk/1", "bytes".into()).unwrap(), Created::Now);
     assert_eq!(split.read("table/chunk/1").unwrap(), "bytes");
+}
+
+/// Compactions looked for removed records only while somebody wrote to the table.
+#[test]
+fn removed_records_leave_full_storage_though_nobody_writes() {
+    let disk = SmallDisk::new("24m");
+    let place = Fixture::new(disk.shared());
+    let options = Options { sstable_bytes: 1 << 20, ..Options::default() };
+    let layout = Layout { columns: Vec::new() };
+    let id = create(&place.environment, layout, &options).unwrap();
+    let open = || {
+        let table = Table::open(&place.environment, id, place.cache.clone(), options.clone());
+        let table = Arc::new(table.unwrap());
+        (table.clone(), Upkeep::start(&table))
+    };
+    let used = || {
+        let about = rustix::fs::statvfs(disk.0.path()).unwrap();
+        (about.f_blocks - about.f_bfree) * about.f_frsize
+    };
+    let (table, upkeep) = open();
+    // Nothing makes these values smaller.
+    let mut state = 1_u64;
+    let mut value = || {
+        Vec::from_iter((0..4000).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        }))
+    };
+    let mut count = 0;
+    loop {
+        let mut batch = Batch::new();
+        batch.put(key(1, count).as_ref(), &value()).unwrap();
+        match table.write(&batch, Durability::Durable) {
+            Ok(()) => count += 1,
+            Err(Error::Deferred { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(count > 500, "{count}");
+    for at in 0..count - 10 {
+        let mut batch = Batch::new();
+        batch.delete(key(1, at).as_ref()).unwrap();
+        let begin = Instant::now();
+        while let Err(error) = table.write_freeing(&batch, Durability::Durable) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{error}");
+        }
+    }
+    drop(upkeep);
+    drop(table);
+    // Somebody else takes the room that was kept to merge all of the table.
+    let own = used();
+    fs::write(disk.0.path().join("filled"), vec![1; (22 << 20) - own as usize]).unwrap();
+    let (table, _upkeep) = open();
+    let begin = Instant::now();
+    while used() > (22 << 20) - own / 2 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{} of {own} are taken", used());
+        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let left = table.scan(&KeyRange::all(), Direction::Forward).unwrap().collect().unwrap();
+    assert_eq!(left.len(), 10);
 }
 
 #[test]
