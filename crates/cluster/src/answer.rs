@@ -496,8 +496,9 @@ impl Server {
                 Ok(Response::SnapshotTables(self.snapshots.tables(*number)))
             }
             ServerRequest::Recall(id, session) => Ok(self.answer_recall(*id, *session)),
+            // Servers ask each other for names alone.
             ServerRequest::EndRecall(id, session) => {
-                self.leases.release(*id, *session);
+                self.leases.release(*id, *session, Some(self.now()));
                 Ok(Response::Done(true))
             }
             ServerRequest::DirectoryAt(name) => {

@@ -727,7 +727,7 @@ impl Operations for Client {
         self.held.use_while_open(is_open);
     }
 
-    fn cached_for(&self, id: FileId) -> Option<Duration> {
-        Some(Client::cached_for(self, id))
+    fn cached_for(&self, directory: &Inode) -> Option<Duration> {
+        Some(Client::cached_for(self, directory))
     }
 }

@@ -9,8 +9,9 @@
 //! A server that dies may lose the time that a file gave its directory, and the client has shown it. So
 //! for [`MADE`] a directory has no time of change before that of a file that this client has made in it.
 //!
-//! A change that ends while servers are asked may be newer than their answers. Changes are counted, so
-//! such answers do not count as known.
+//! A change that ends while servers are asked may be newer than their answers. Own changes are counted, so
+//! such answers do not count as known. Those of others end the lease: an answer without a lease, or with
+//! one that ends before another that is known by now, is not remembered.
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -80,8 +81,10 @@ struct Asking {
     missing: Vec<ServerId>,
     /// Answers, and whether they are new.
     answers: BTreeMap<ServerId, (Option<Inode>, bool)>,
-    /// The end of a lease that was granted.
-    until: Option<Duration>,
+    /// The end of the lease that was known before.
+    known_until: Duration,
+    /// The home's answer to a request for a lease: its end, or none if it was refused.
+    lease: Option<Option<Duration>>,
 }
 
 impl Directory {
@@ -177,6 +180,7 @@ impl Directories {
         let mut known = self.0.lock();
         let changes = known.changes;
         let (mut answers, mut missing) = (BTreeMap::new(), Vec::new());
+        let mut known_until = Duration::ZERO;
         if !known.longest.is_zero() {
             known.limit();
             let directory = known.directories.entry(id).or_default();
@@ -185,6 +189,7 @@ impl Directories {
                 // Answers that are under way may lack own changes.
                 directory.forget(directory.last);
             }
+            known_until = directory.until;
             for (server, part) in &directory.parts {
                 match &part.answer {
                     Some(answer) => _ = answers.insert(*server, (answer.clone(), false)),
@@ -192,7 +197,7 @@ impl Directories {
                 }
             }
         }
-        Asking { changes, missing, answers, until: None }
+        Asking { changes, missing, answers, known_until, lease: None }
     }
 
     /// Remembers new answers, and returns what all answers say together; none if the home has no such
@@ -202,8 +207,15 @@ impl Directories {
         let whole = merged(home, all.collect());
         let mut known = self.0.lock();
         let Some(directory) = known.directories.get_mut(&id) else { return whole };
-        if directory.changed <= asking.changes {
-            directory.until = asking.until.unwrap_or(directory.until);
+        let until = match asking.lease {
+            Some(Some(until)) => Some(until).filter(|until| *until >= directory.until),
+            Some(None) => None,
+            None => Some(directory.until).filter(|until| *until == asking.known_until),
+        };
+        if let Some(until) = until
+            && directory.changed <= asking.changes
+        {
+            directory.until = until;
             for (server, (answer, is_new)) in asking.answers {
                 let part = directory.parts.entry(server).or_default();
                 if is_new && part.changed <= asking.changes {
@@ -222,10 +234,16 @@ impl Directories {
     }
 
     /// Returns how long a directory and its name may be remembered from now on.
-    fn left(&self, id: FileId, now: Duration) -> Duration {
+    fn left(&self, inode: &Inode, home: ServerId, now: Duration) -> Duration {
         let known = self.0.lock();
-        let until = known.directories.get(&id).map(|directory| directory.until);
-        until.unwrap_or_default().saturating_sub(now)
+        let Some(directory) = known.directories.get(&inode.id) else { return Duration::ZERO };
+        let at_home = directory.parts.get(&home).and_then(|part| part.answer.as_ref()?.as_ref());
+        // The lease may be later than the inode, of another thread.
+        let half = |inode: &Inode| (inode.mode, inode.uid, inode.gid);
+        match at_home.is_some_and(|at_home| half(at_home) == half(inode)) {
+            true => directory.until.saturating_sub(now),
+            false => Duration::ZERO,
+        }
     }
 }
 
@@ -237,8 +255,9 @@ impl Client {
     }
 
     /// Returns how long a directory that was just looked up may be cached.
-    pub(crate) fn cached_for(&self, id: FileId) -> Duration {
-        self.directories.left(id, self.now())
+    pub fn cached_for(&self, inode: &Inode) -> Duration {
+        let home = self.home(inode.id);
+        home.map_or(Duration::ZERO, |home| self.directories.left(inode, home, self.now()))
     }
 
     /// Notes the name of a directory that was looked up, since a moment. A name that it took long to look
@@ -323,7 +342,7 @@ impl Client {
         let now = self.now();
         match self.ask(home, self.reader(caller), &Request::LeaseDirectory(id))? {
             Response::LeasedDirectory(inode, partitions, is_granted) => {
-                asking.until = is_granted.then_some(now + longest.min(USED));
+                asking.lease = Some(is_granted.then_some(now + longest.min(USED)));
                 Ok((inode, partitions))
             }
             _ => Err(Error::Unfit),

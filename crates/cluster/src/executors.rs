@@ -9,6 +9,7 @@
 use crate::turns::{Taken, Turns};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -166,7 +167,9 @@ impl<K: Clone + Eq + Hash, J: Calls> Shared<K, J> {
         queue.executing.push((number, now));
         drop(queue);
         let turn = Turn { shared: self, number, began: now };
-        let left = (self.execute)(taken, &turn);
+        // A panic was reported. The thread and the shares of the clients are needed further on.
+        let left = catch_unwind(AssertUnwindSafe(|| (self.execute)(taken, &turn)));
+        let left = left.unwrap_or_default();
         drop(turn);
         let mut queue = self.queue.lock();
         left.into_iter().for_each(|one| queue.turns.add(one.client, one.share, one.job));
@@ -276,6 +279,20 @@ mod tests {
         executors.add(7, 2, Job(7, false));
         assert_eq!(reported.recv_timeout(LIMIT).unwrap(), [7]);
         (0..3).for_each(|_| open.send(()).unwrap());
+    }
+
+    #[test]
+    fn jobs_that_panic_cost_no_thread_and_no_share() {
+        let (reports, reported) = channel();
+        let execute = move |taken: Vec<Taken<u32, Job>>, _: &Turn<'_, u32, Job>| {
+            let last = taken.last().unwrap().job.0;
+            assert!(last == 20, "a test");
+            reports.send(last).unwrap();
+            Vec::new()
+        };
+        let executors = Executors::new("test", 2, execute);
+        (0..=20).for_each(|number| executors.add(1, 1, Job(number, false)));
+        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), 20);
     }
 
     #[test]

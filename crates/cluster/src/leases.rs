@@ -14,10 +14,11 @@
 //!    kernel that caches what the client replies has a tenth of the term to take the reply.
 //! 2. A lease that is asked for after the recall is refused until the change has ended, or for [`BLOCK`]
 //!    if nobody says so. That is longer than a change runs: one that is tried again recalls again. A
-//!    home that has a part of the change refuses leases as long as it has it.
+//!    home that has a part of the change refuses leases as long as it has it. After a change of the name
+//!    it refuses them for a term more.
 //! 3. A client first looks a name up, and then asks the home for the lease. It does not remember a name
-//!    if that took [`TERM`] or longer. So a name that it has looked up before a change, with a lease
-//!    granted after that change, would need a block that ended within the term.
+//!    if that took [`TERM`] or longer. So it has no lease for a name that it has looked up before a change
+//!    of that name ended: it would have been granted within a term after that.
 //! 4. The session that changes something keeps its lease: its client forgets what it changes.
 //!
 //! Leases are in memory alone. In the first term of a server that was started, changes wait for leases
@@ -80,16 +81,19 @@ struct Leased {
     granted: HashMap<SessionId, Duration>,
     /// Sessions that change the directory, and when others may have leases again.
     recalls: Vec<(SessionId, Duration)>,
+    /// Sessions that have changed its name, and when others may have leases again.
+    renamed: Vec<(SessionId, Duration)>,
 }
 
 impl Leased {
     fn expire(&mut self, now: Duration) {
         self.granted.retain(|_, end| *end > now);
         self.recalls.retain(|(_, end)| *end > now);
+        self.renamed.retain(|(_, end)| *end > now);
     }
 
     fn is_over(&self) -> bool {
-        self.granted.is_empty() && self.recalls.is_empty()
+        self.granted.is_empty() && self.recalls.is_empty() && self.renamed.is_empty()
     }
 }
 
@@ -107,7 +111,8 @@ impl Leases {
         }
         let leased = all.entry(id).or_default();
         leased.expire(now);
-        let is_own = leased.recalls.iter().all(|(by, _)| *by == session);
+        let mut changers = leased.recalls.iter().chain(&leased.renamed);
+        let is_own = changers.all(|(by, _)| *by == session);
         let grants = is_own && leased.granted.len() < SESSIONS;
         if grants {
             leased.granted.insert(session, now + TERM);
@@ -131,12 +136,17 @@ impl Leases {
         self.0.lock().former = now + TERM;
     }
 
-    /// Lets sessions have leases again after a change of one.
-    pub(crate) fn release(&self, id: FileId, session: SessionId) {
+    /// Lets other sessions have leases again after a change of one; a term after a change of the name, which
+    /// has ended at a moment.
+    pub(crate) fn release(&self, id: FileId, session: SessionId, renamed: Option<Duration>) {
         let mut state = self.0.lock();
         let Some(leased) = state.directories.get_mut(&id) else { return };
         if let Some(last) = leased.recalls.iter().rposition(|(by, _)| *by == session) {
             leased.recalls.remove(last);
+        }
+        if let Some(now) = renamed {
+            leased.renamed.retain(|(by, end)| *by != session && *end > now);
+            leased.renamed.push((session, now + TERM));
         }
         if leased.is_over() {
             state.directories.remove(&id);
@@ -154,6 +164,8 @@ pub(crate) struct Recalled<'a> {
     at: Option<Duration>,
     /// Directories, with their homes.
     directories: Vec<(FileId, ServerId)>,
+    /// Whether their names change.
+    renames: bool,
 }
 
 impl Drop for Recalled<'_> {
@@ -161,7 +173,8 @@ impl Drop for Recalled<'_> {
         let session = self.sender.session;
         for (id, home) in &self.directories {
             if *home == self.server.id {
-                self.server.leases.release(*id, session);
+                let renamed = self.renames.then(|| self.server.now());
+                self.server.leases.release(*id, session, renamed);
                 continue;
             }
             // A thread that panics asks nobody.
@@ -177,7 +190,7 @@ impl Drop for Recalled<'_> {
 
 impl<'a> Recalled<'a> {
     pub(crate) fn new(server: &'a Server, peers: &'a dyn Peers, sender: Sender<'a>) -> Self {
-        Recalled { server, peers, sender, at: None, directories: Vec::new() }
+        Recalled { server, peers, sender, at: None, directories: Vec::new(), renames: false }
     }
 
     /// Recalls the leases of directories whose access half or name a request changes, and waits until
@@ -188,6 +201,7 @@ impl<'a> Recalled<'a> {
         if self.at.is_some_and(|at| server.now().saturating_sub(at) < TERM) {
             return Ok(());
         }
+        self.renames = changed_half(change).is_none();
         let mut end = None;
         for id in server.changed_directories(peers, caller, change)? {
             brief::check()?;

@@ -4,7 +4,7 @@ use crate::contents::ClusterNamespace;
 use canopy_namespace::operation::{
     Administration, Caller, Capacity, FileLocks, Moment, Operation, Plan, Query, State,
 };
-use canopy_namespace::{Entry, Error, Execute, FileId, Found, Listing, Pace, Reply, Result};
+use canopy_namespace::{Entry, Error, Execute, Found, Inode, Listing, Pace, Reply, Result};
 use std::time::Duration;
 
 impl ClusterNamespace {
@@ -39,8 +39,8 @@ impl Execute for ClusterNamespace {
         self.has_locks().then_some(self as &dyn FileLocks)
     }
 
-    fn cached_for(&self, id: FileId) -> Option<Duration> {
-        self.directory_cached_for(id)
+    fn cached_for(&self, directory: &Inode) -> Option<Duration> {
+        self.directory_cached_for(directory)
     }
 
     fn list_entries(

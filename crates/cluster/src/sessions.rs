@@ -42,7 +42,7 @@ pub struct SessionSettings {
     /// Time from the opening of a server until files without a name are removed that nobody holds:
     /// clients hold theirs again.
     pub grace: Duration,
-    /// Largest number of sessions of a server.
+    /// Largest number of sessions of machines at a server, and of those of users.
     pub sessions_max: usize,
     /// The clock. Only when something is released or forgotten depends on it.
     pub clock: SteadyClock,
@@ -128,6 +128,17 @@ impl Owners {
         self.by_tag.get(&tag_of(id)).map_or(0, |owner| owner.sessions)
     }
 
+    /// Returns the most sessions that the owner of one may have, of which there are `all`. Machines have a
+    /// number of their own. A user may have half of those that are left of the users' number.
+    fn most(&self, id: SessionId, all: usize, sessions_max: usize) -> usize {
+        let of_machines = self.count(SessionId(0));
+        let left = sessions_max.saturating_sub(all - of_machines);
+        match tag_of(id) {
+            0 => sessions_max,
+            _ => SESSIONS_OF_ONE.min(left.div_ceil(2)),
+        }
+    }
+
     /// Adds a session. Returns the counters of its holds.
     fn add(&mut self, id: SessionId) -> HoldCounters {
         let tag = tag_of(id);
@@ -206,13 +217,9 @@ impl Sessions {
             session.seen = seen;
             return Ok(());
         }
-        let sessions_max = self.settings.sessions_max;
-        let of_one_max = SESSIONS_OF_ONE.min(sessions_max);
-        if all.len() >= sessions_max {
-            return Err(Error::TooManySessions(sessions_max));
-        }
-        if tag_of(id) != 0 && self.owners.lock().count(id) >= of_one_max {
-            return Err(Error::TooManySessions(of_one_max));
+        let most = self.owners.lock().most(id, all.len(), self.settings.sessions_max);
+        if self.owners.lock().count(id) >= most {
+            return Err(Error::TooManySessions(most));
         }
         let holds = self.owners.lock().add(id);
         all.insert(id, Session::new(seen, self.next_life(), holds));
@@ -413,5 +420,28 @@ mod tests {
         assert!(owners.may_hold(other, 300));
         owners.remove(one);
         assert_eq!(owners.count(one), 0);
+    }
+
+    /// Sixteen users once left no session to anybody, not even to machines.
+    #[test]
+    fn users_leave_sessions_to_each_other_and_to_machines() {
+        const MOST: usize = 1000;
+        let mut owners = Owners::default();
+        let mut all = 0;
+        let mut begin = |id: SessionId| {
+            let may = owners.count(id) < owners.most(id, all, MOST);
+            if may {
+                owners.add(id);
+                all += 1;
+            }
+            may
+        };
+        for user in 1..=5 {
+            let begun = (0..MOST as u64).take_while(|at| begin(SessionId(user << 40 | at))).count();
+            assert!(begun > 10, "{user}: {begun}");
+        }
+        assert!((0..MOST as u64).all(|at| begin(SessionId(at))), "machines have their own");
+        assert!(!begin(SessionId(7)));
+        assert!(begin(SessionId(6 << 40)), "another user");
     }
 }

@@ -4,6 +4,7 @@
 use crate::turns::{Taken, Turns};
 use parking_lot::{Condvar, Mutex};
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -70,7 +71,8 @@ impl<K: Clone + Eq + Hash> Shared<K> {
                 continue;
             };
             drop(queue);
-            job();
+            // A job that panics has reported that. Its thread and its share are needed further on.
+            let _ = catch_unwind(AssertUnwindSafe(job));
             queue = self.queue.lock();
             queue.turns.ended(client, share);
         }
@@ -123,6 +125,16 @@ mod tests {
             });
         }
         started
+    }
+
+    /// One request once took a thread of the process and a share of its client for good.
+    #[test]
+    fn jobs_that_panic_cost_no_thread_and_no_share() {
+        let workers = Workers::new("test", 2);
+        (0..20).for_each(|_| workers.add(1, 1, || panic!("a test")));
+        let (done, is_done) = channel();
+        workers.add(1, 1, move || done.send(()).unwrap());
+        is_done.recv_timeout(LIMIT).unwrap();
     }
 
     #[test]

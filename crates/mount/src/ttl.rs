@@ -27,7 +27,7 @@ impl CacheTimes {
         if !inode.is_directory() {
             return self.files;
         }
-        let lease = namespace.cached_for(inode.id).unwrap_or(self.directories);
+        let lease = namespace.cached_for(inode).unwrap_or(self.directories);
         self.directories.min(lease)
     }
 }

@@ -29,6 +29,18 @@ const SHORT_RATIO: u64 = 32;
 /// Merges leave this part of the reserve of storage.
 const MERGES_LEAVE: Reserve = Reserve::Half;
 
+/// Runs next to each other that should become one, by their places in the state, and the keys of them that
+/// are merged. All others stay as they are.
+struct Picked {
+    places: Range<usize>,
+    range: KeyRange,
+}
+
+/// Returns all keys of runs.
+fn whole(places: Range<usize>) -> Picked {
+    Picked { places, range: KeyRange::all() }
+}
+
 /// Returns the runs that should become one, by their places in the state, if any should.
 pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
     let is_busy = |run: &Run| {
@@ -94,7 +106,7 @@ pub fn compact(
     cache: &Arc<SstableCache>,
     options: &Options,
 ) -> Result<bool> {
-    compact_picked(environment, table, cache, options, |state| pick(state, options))
+    compact_picked(environment, table, cache, options, |state| pick(state, options).map(whole))
 }
 
 /// Like `compact`, where storage is nearly full: a table soon becomes one run, without what was removed,
@@ -114,12 +126,33 @@ pub(crate) fn compact_where_short(
     let name = table.sstable(SstableName { job: 0, number: 0 });
     let fits = |bytes: u64| environment.storage.check_reserve(&name, bytes, MERGES_LEAVE).is_ok();
     compact_picked(environment, table, cache, &options, |state| {
-        let is_busy = state.jobs.iter().any(|job| matches!(job.kind, LeaseKind::Compaction(_)));
-        match !is_busy && is_worth_merging(state, even_few) && fits(merged_bytes(state)) {
-            true => Some(0..state.runs.len()),
-            false => pick(state, &options),
-        }
+        let is_due = !is_busy(state) && is_worth_merging(state, even_few);
+        let all = is_due.then(|| part_of_all(state, fits)).flatten();
+        all.or_else(|| pick(state, &options).map(whole))
     })
+}
+
+/// Merges all runs in a range of keys that gives at most about so many bytes, so that it needs no more
+/// room, and frees SSTables of the oldest run. Repeated, it makes all runs one. Returns whether there were
+/// several, and an SSTable of the oldest was not too large.
+///
+/// # Errors
+///
+/// Fails as [`compact`] does.
+pub fn compact_part(
+    environment: &Environment,
+    table: TableId,
+    cache: &Arc<SstableCache>,
+    options: &Options,
+    bytes_max: u64,
+) -> Result<bool> {
+    compact_picked(environment, table, cache, options, |state| {
+        (!is_busy(state)).then(|| part_of_all(state, |bytes| bytes <= bytes_max)).flatten()
+    })
+}
+
+fn is_busy(state: &State) -> bool {
+    state.jobs.iter().any(|job| matches!(job.kind, LeaseKind::Compaction(_)))
 }
 
 /// Returns whether the newer runs have enough that all runs should become one where storage is nearly
@@ -131,13 +164,38 @@ fn is_worth_merging(state: &State, even_few: bool) -> bool {
     !newer.is_empty() && (even_few || is_much(Run::size_bytes) || is_much(Run::records))
 }
 
-/// Estimates the bytes of all runs as one: each delete removes an average record of the oldest.
-fn merged_bytes(state: &State) -> u64 {
-    let Some((oldest, newer)) = state.runs.split_last() else { return 0 };
-    let deletes = newer.iter().map(Run::deletes).sum::<u64>().min(oldest.records());
-    let kept = (oldest.records() - deletes) as f64 / oldest.records().max(1) as f64;
-    let newer_bytes = newer.iter().map(Run::size_bytes).sum::<u64>();
-    newer_bytes + (oldest.size_bytes() as f64 * kept) as u64
+/// Returns all runs, with the range of keys in which they are merged: if possible all keys. Otherwise it
+/// begins where the second oldest run does, which soon is gone however many newer ones come. It ends with an
+/// SSTable of the oldest run, which can go then. `fits` knows whether there is room for so many bytes.
+fn part_of_all(state: &State, fits: impl Fn(u64) -> bool) -> Option<Picked> {
+    let (oldest, newer) = state.runs.split_last()?;
+    let first = newer.last()?.sstables.first()?;
+    let start = first.info.span.intersection(&first.range).start;
+    // An estimate: each delete removes an average record of the oldest run, and keys are spread evenly.
+    let newer_of = |of: fn(&Run) -> u64| newer.iter().map(of).sum::<u64>();
+    let records = oldest.records().max(1) as f64;
+    let kept = 1.0 - newer_of(Run::deletes).min(oldest.records()) as f64 / records;
+    let of_newer = newer_of(Run::size_bytes) as f64 / oldest.size_bytes().max(1) as f64;
+    let merged = |bytes: u64| (bytes as f64 * (kept + of_newer)) as u64;
+    let mut range = KeyRange { start, end: None };
+    let mut bytes = 0;
+    for sstable in &oldest.sstables {
+        if sstable.range.end.as_ref().is_some_and(|end| *end <= range.start) {
+            continue;
+        }
+        if !fits(merged(bytes + sstable.info.size_bytes)) {
+            match bytes {
+                0 => return None,
+                _ => range.end = Some(sstable.range.start.clone()),
+            }
+            break;
+        }
+        if bytes == 0 {
+            range.start = range.start.min(sstable.range.start.clone());
+        }
+        bytes += sstable.info.size_bytes;
+    }
+    Some(Picked { places: 0..state.runs.len(), range })
 }
 
 /// Makes all runs of a table one. Returns whether there were several.
@@ -153,8 +211,7 @@ pub fn compact_all(
     options: &Options,
 ) -> Result<bool> {
     compact_picked(environment, table, cache, options, |state| {
-        let is_busy = state.jobs.iter().any(|job| matches!(job.kind, LeaseKind::Compaction(_)));
-        (state.runs.len() > 1 && !is_busy).then_some(0..state.runs.len())
+        (state.runs.len() > 1 && !is_busy(state)).then(|| whole(0..state.runs.len()))
     })
 }
 
@@ -163,7 +220,7 @@ fn compact_picked(
     table: TableId,
     cache: &Arc<SstableCache>,
     options: &Options,
-    pick: impl Fn(&State) -> Option<Range<usize>>,
+    pick: impl Fn(&State) -> Option<Picked>,
 ) -> Result<bool> {
     if pick(&current(environment, table)?.state).is_none() {
         return Ok(false);
@@ -172,19 +229,19 @@ fn compact_picked(
     let (manifest, picked) = commit(environment, table, None, |state, _| {
         state.check_live(table)?;
         options.check_operator(state)?;
-        let Some(places) = pick(state) else { return Ok(None) };
-        let inputs = sstables_of(&state.runs[places.clone()]);
-        Ok(Some((state.open_job(LeaseKind::Compaction(inputs), Some(deadline_ms)), places)))
+        let Some(picked) = pick(state) else { return Ok(None) };
+        let inputs = sstables_of(&state.runs[picked.places.clone()]);
+        Ok(Some((state.open_job(LeaseKind::Compaction(inputs), Some(deadline_ms)), picked)))
     })?;
-    let Some((job, places)) = picked else { return Ok(false) };
+    let Some((job, picked)) = picked else { return Ok(false) };
     let state = &manifest.state;
-    let merged = merge(environment, table, cache, options, state, job, places.clone());
+    let merged = merge(environment, table, cache, options, state, job, &picked);
     let merged = merged.inspect_err(|_| {
         // Close the job, so that the written SSTables can be collected at once. If that fails, too,
         // they can be after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
     })?;
-    let inputs = &state.runs[places];
+    let inputs = &state.runs[picked.places];
     let grace = Hold::Until(environment.clock.now_ms().saturating_add(options.grace_ms));
     commit(environment, table, Some(&manifest), |state, versions| {
         state.check_live(table)?;
@@ -195,7 +252,7 @@ fn compact_picked(
         state.close_job(job)?;
         // For those who read what is replaced now.
         state.add_checkpoint(versions.before, grace);
-        replace(state, inputs, merged.clone())
+        replace(state, inputs, &picked.range, merged.clone())
     })
     .inspect_err(|_| {
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
@@ -207,7 +264,7 @@ fn sstables_of(runs: &[Run]) -> Vec<SstableId> {
     runs.iter().flat_map(|run| &run.sstables).map(|sstable| sstable.id).collect()
 }
 
-/// Writes the records of runs next to each other as one run.
+/// Writes the records of a range of runs next to each other as one run.
 fn merge(
     environment: &Environment,
     table: TableId,
@@ -215,14 +272,14 @@ fn merge(
     options: &Options,
     state: &State,
     job: u64,
-    places: Range<usize>,
+    picked: &Picked,
 ) -> Result<Run> {
+    let Picked { places, range } = picked;
     let older = if places.end == state.runs.len() { Older::Absent } else { Older::Present };
-    let all = KeyRange::all();
     let (mut inputs, mut range_deletes) = (Vec::new(), Vec::new());
-    for run in &state.runs[places] {
+    for run in &state.runs[places.clone()] {
         let run = OpenRun::new(run.clone(), cache.clone());
-        let input = ScanInput::of_run(&run, &all, Direction::Forward)?;
+        let input = ScanInput::of_run(&run, range, Direction::Forward)?;
         if older == Older::Present {
             range_deletes.extend(input.range_deletes.iter().cloned());
         }
@@ -242,15 +299,21 @@ fn merge(
     output.write(scan, &range_deletes)
 }
 
-/// Puts a run in the place of those that were merged, which must be as they were: an SSTable can be
-/// in several runs with other ranges, and what others took from a range is not in all of them.
-fn replace(state: &mut State, inputs: &[Run], merged: Run) -> Result<()> {
+/// Puts the merged records of a range in the place of those of some runs, which must be as they were: an
+/// SSTable can be in several runs with other ranges, and what others took from a range is not in all of
+/// them.
+fn replace(state: &mut State, inputs: &[Run], range: &KeyRange, merged: Run) -> Result<()> {
     let start = state.runs.windows(inputs.len()).position(|runs| runs == inputs);
     let Some(start) = start else {
         return Err(Fenced::RunsChanged.into());
     };
-    let new = Some(merged.within(&state.range)).filter(|run| !run.sstables.is_empty());
-    state.runs.splice(start..start + inputs.len(), new);
+    let mut runs = Vec::from_iter(inputs.iter().map(|run| run.clone().without(range)));
+    if let Some(oldest) = runs.last_mut() {
+        oldest.sstables.extend(merged.within(range).within(&state.range).sstables);
+        oldest.sstables.sort_by(|one, other| one.range.start.cmp(&other.range.start));
+    }
+    runs.retain(|run| !run.sstables.is_empty());
+    state.runs.splice(start..start + inputs.len(), runs);
     Ok(())
 }
 

@@ -84,7 +84,7 @@ pub use checkpoint::{
     Reader, checkpoint, inspect, inspect_version, is_flushed, keep, release, renew,
 };
 pub use collect::{Collected, collect, garbage};
-pub use compaction::{compact, compact_all};
+pub use compaction::{compact, compact_all, compact_part};
 pub use environment::{Clock, Environment, Random};
 pub use error::{Contended, Error, Fenced, Invalid, RecordFault, Result};
 pub use fork::{Base, clone, delete, restrict};

@@ -48,7 +48,7 @@ const SPARE_BYTES: u64 = 4 << 20;
 const SPARE_BYTES_MIN: u64 = 64 << 10;
 
 /// The most room that is kept for a flush, and for a merge, on storage of many machines.
-const MERGE_BYTES_MAX: u64 = 256 << 20;
+const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// A write whose outcome is not known is tried so many times.
 const RETRIES: u32 = 5;
@@ -146,7 +146,7 @@ impl LogWriter {
     /// Notes the size of the table, which a merge of all of it needs, and the first segment that is not
     /// flushed.
     pub(crate) fn note_flushed(&mut self, table_bytes: u64, segment: u64) {
-        self.merge_bytes = table_bytes.min(MERGE_BYTES_MAX);
+        self.merge_bytes = table_bytes.min(KEPT_BYTES_MAX);
         self.unflushed_segment = segment;
     }
 

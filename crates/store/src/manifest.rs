@@ -7,7 +7,7 @@
 //! ```
 
 use crate::error::{Error, Fenced, Invalid, Result};
-use crate::key::KeyRange;
+use crate::key::{Key, KeyRange};
 use crate::names::{SstableName, TableId};
 use crate::record::Layout;
 use crate::sstable::SstableInfo;
@@ -231,6 +231,19 @@ impl Run {
         }
         self.sstables.retain(|sstable| !sstable.range.is_empty());
         self
+    }
+
+    /// Returns the run without the keys of `range`. SSTables without other keys are gone.
+    pub(crate) fn without(self, range: &KeyRange) -> Self {
+        let before = KeyRange { start: Key::default(), end: Some(range.start.clone()) };
+        let after = range.end.clone().map(|start| KeyRange { start, end: None });
+        let parts = |one: SstableRef| {
+            let outside = [Some(&before), after.as_ref()].into_iter().flatten();
+            let ranges = outside.map(|outside| one.range.intersection(outside));
+            let ranges = ranges.filter(|range| !range.intersection(&one.info.span).is_empty());
+            Vec::from_iter(ranges.map(|range| SstableRef { range, ..one.clone() }))
+        };
+        Run { sstables: self.sstables.into_iter().flat_map(parts).collect() }
     }
 
     /// Returns the sizes of the SSTables together.

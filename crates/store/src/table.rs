@@ -362,7 +362,8 @@ impl Table {
             state.check_live(id)?;
             options.check_operator(state)?;
             state.epoch += 1;
-            state.jobs.retain(|job| job.kind != LeaseKind::Writer);
+            // Those who compact the table died with its writer, as a rule. What they wrote takes space.
+            state.jobs.retain(|job| job.kind == LeaseKind::Ingestion);
             state.log.push(LogStart { epoch: state.epoch, segment: 0 });
             Ok((state.epoch, state.open_job(LeaseKind::Writer, None)))
         })?;

@@ -141,7 +141,7 @@ pub trait Operations: Send + Sync {
 
     /// Returns how long a directory that was just looked up may be cached; none if that is for the
     /// caller to know.
-    fn cached_for(&self, _id: FileId) -> Option<Duration> {
+    fn cached_for(&self, _directory: &Inode) -> Option<Duration> {
         None
     }
 }
@@ -288,8 +288,8 @@ impl ClusterNamespace {
     }
 
     /// Returns how long a directory that was just looked up may be cached.
-    pub(crate) fn directory_cached_for(&self, id: FileId) -> Option<Duration> {
-        self.files.operations.cached_for(id)
+    pub(crate) fn directory_cached_for(&self, directory: &Inode) -> Option<Duration> {
+        self.files.operations.cached_for(directory)
     }
 
     /// Returns nanoseconds since 1970.

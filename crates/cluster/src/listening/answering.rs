@@ -14,7 +14,10 @@ use crate::turns::Taken;
 use crate::wire::{Batch, Call, Peer, Replies};
 use canopy_namespace::operation::{Access, Change, Operation};
 use canopy_partition::ServerId;
+use rustix::io::Errno;
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -169,7 +172,10 @@ impl Inner {
             Envelope::Request { server: asked, request, .. } => {
                 let epoch = || (self.process.epoch_of(*asked), false);
                 let touched = executed.touched.entry(*asked).or_insert_with(epoch);
-                let answer = match self.execute(call.peer(), &envelope, may_wait) {
+                // Others in the batch are answered although one request meets a fault of the server.
+                let execute = || self.execute(call.peer(), &envelope, may_wait);
+                let answer = match catch_unwind(AssertUnwindSafe(execute)).unwrap_or_else(panicked)
+                {
                     Err(Error::WouldWait) => {
                         drop(envelope);
                         return Some(Waiting { call, is_alone: false });
@@ -227,6 +233,11 @@ impl Inner {
             call.answer(&body);
         });
     }
+}
+
+/// Returns the outcome of a request whose execution has panicked: it may have changed something.
+fn panicked<T>(_: Box<dyn Any + Send>) -> crate::error::Result<T> {
+    Err(canopy_namespace::Error::from(Errno::IO).into())
 }
 
 fn waits_for_servers(call: &Call) -> bool {

@@ -184,13 +184,13 @@ impl Server {
         self.check_locking(caller, id, &request.ask)?;
         self.sessions.begin(session)?;
         let (now, is_grace) = (self.sessions.now(), self.sessions.is_grace());
+        let ask = claimed(caller, &request.ask);
         let reply = self.sessions.with(session, |files| {
             let Some(last) = files.last_request(id) else { return LockReply::NotHeld };
             if request.ticket <= last.ticket {
                 let is_last = request.ticket == last.ticket;
                 return if is_last { last.reply } else { LockReply::Late };
             }
-            let ask = claimed(caller, &request.ask);
             let reply = self.sessions.locks.change(|locks| match &ask {
                 LockAsk::Test(_) | LockAsk::Set(..) if is_grace => LockReply::Grace,
                 LockAsk::Test(wanted) => locks.test(id, session, wanted),
@@ -234,12 +234,17 @@ impl Server {
             return Ok(());
         }
         let may = |wanted| self.tablet.check_open(caller, id, wanted);
-        for lock in locks {
-            match (lock.owner.kind, lock.mode) {
-                (LockKind::Range, LockMode::Exclusive) => may(Wanted::WRITE),
-                (LockKind::Range, LockMode::Shared) => may(Wanted::READ),
-                (LockKind::Whole, _) => may(Wanted::READ).or_else(|_| may(Wanted::WRITE)),
-            }?;
+        let has = |kind, mode| {
+            locks.iter().any(|lock: &FileLock| (lock.owner.kind, lock.mode) == (kind, mode))
+        };
+        if has(LockKind::Range, LockMode::Exclusive) {
+            may(Wanted::WRITE)?;
+        }
+        if has(LockKind::Range, LockMode::Shared) {
+            may(Wanted::READ)?;
+        }
+        if locks.iter().any(|lock| lock.owner.kind == LockKind::Whole) {
+            may(Wanted::READ).or_else(|_| may(Wanted::WRITE))?;
         }
         Ok(())
     }
@@ -250,8 +255,10 @@ impl Server {
         self.sessions.note(session);
         let deadline = Instant::now() + limit;
         let mut locks = self.sessions.locks.locks.lock();
+        let mut since = 0;
         loop {
-            let turns = locks.turns(session, self.sessions.now());
+            let turns = locks.turns(session, since, self.sessions.now());
+            since = locks.changes();
             if !turns.is_empty() {
                 return Response::Turns(turns);
             }

@@ -113,9 +113,35 @@ impl LockTable {
         self.0.get(&holder).map_or(0, |owned| owned.locks.len())
     }
 
-    /// Returns the number of locks of a user.
-    pub(crate) fn count_of_user(&self, uid: u32) -> usize {
-        self.0.values().filter(|owned| owned.uid == uid).map(|owned| owned.locks.len()).sum()
+    /// Returns the number of owners.
+    pub(crate) fn owners(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether another session has a lock that conflicts with one of these. Takes little longer
+    /// than sorting all of them.
+    pub(crate) fn conflicts_with_any(&self, session: SessionId, wanted: &[FileLock]) -> bool {
+        let others = self.0.iter().filter(|(holder, _)| holder.session != session);
+        let others = others.flat_map(|(holder, owned)| {
+            let kind = holder.owner.kind;
+            owned.locks.iter().map(move |held| (kind, held.range, held.mode, false))
+        });
+        let wanted = wanted.iter().map(|lock| (lock.owner.kind, lock.range, lock.mode, true));
+        let mut all = Vec::from_iter(others.chain(wanted));
+        all.sort_unstable_by_key(|(kind, range, ..)| (*kind, range.start));
+        // The largest ends so far, by kind of lock and by side: of exclusive ones, and of all.
+        let mut ends = [[(None, None); 2]; 2];
+        all.into_iter().any(|(kind, range, mode, is_wanted)| {
+            let sides = &mut ends[usize::from(kind == LockKind::Whole)];
+            let (exclusive, any) = sides[usize::from(!is_wanted)];
+            let against = if mode == LockMode::Exclusive { any } else { exclusive };
+            let own = &mut sides[usize::from(is_wanted)];
+            own.1 = own.1.max(Some(range.end));
+            if mode == LockMode::Exclusive {
+                own.0 = own.0.max(Some(range.end));
+            }
+            against.is_some_and(|end| end >= range.start)
+        })
     }
 
     /// Returns all locks of a session.

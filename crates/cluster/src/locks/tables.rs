@@ -15,6 +15,7 @@ use crate::locks::table::{Holder, LockTable};
 use crate::message::SessionId;
 use canopy_namespace::FileId;
 use canopy_namespace::operation::{FileLock, LockKind, LockMode, LockOwner, LockRange};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -27,8 +28,12 @@ const WAITER_LIFE: Duration = Duration::from_secs(5);
 /// Time for which a lock may go after a descriptor of its open file was closed.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Owners that are looked at for a deadlock.
+/// Owners that are looked at for a deadlock, with so many locks. Linux looks at ten.
 const OWNERS_MAX: usize = 1000;
+const DEADLOCK_STEPS: usize = 1 << 15;
+
+/// Locks and places that are looked at to find those whose turn it is.
+const TURN_STEPS: usize = 1 << 17;
 
 /// Locks of a user, and of a session.
 const LOCKS_OF_USER: usize = 65_536;
@@ -50,13 +55,18 @@ pub(crate) struct Locks {
     waiting: BTreeMap<Holder, BTreeSet<FileId>>,
     users: HashMap<u32, Count>,
     sessions: HashMap<SessionId, Count>,
+    /// Number of changes that may have given somebody a turn.
+    changes: u64,
 }
 
 #[derive(Default)]
 struct Locked {
     table: LockTable,
-    /// Number of locks.
+    /// Number of locks, and of those of each user.
     count: usize,
+    users: HashMap<u32, usize>,
+    /// The number of the last change that may have given somebody a turn.
+    changed: u64,
     waiters: VecDeque<Waiter>,
     /// Owners whose open files may have just been closed, and until when that is so.
     closing: BTreeMap<Holder, Duration>,
@@ -232,8 +242,9 @@ impl Locks {
     /// Has a session have these locks on a file, and no others, if nothing conflicts. Returns whether
     /// it does.
     pub(crate) fn replace(&mut self, id: FileId, session: SessionId, locks: &[FileLock]) -> bool {
-        if let Some(file) = self.files.get(&id)
-            && locks.iter().any(|lock| file.table.conflict(session, lock).is_some())
+        let file = self.files.get(&id);
+        if locks.len() > LOCKS_OF_FILE
+            || file.is_some_and(|file| file.table.conflicts_with_any(session, locks))
         {
             return false;
         }
@@ -279,24 +290,46 @@ impl Locks {
         self.tidy(id);
     }
 
-    /// Returns those of a session's places whose locks may be set now.
-    pub(crate) fn turns(&self, session: SessionId, now: Duration) -> Vec<(FileId, LockOwner)> {
+    /// Returns those of a session's places whose locks may be set now, in files that have changed since a
+    /// number of changes. Those at the end of long queues may be missing.
+    pub(crate) fn turns(
+        &self,
+        session: SessionId,
+        since: u64,
+        now: Duration,
+    ) -> Vec<(FileId, LockOwner)> {
         let first = LockOwner { kind: LockKind::Range, number: 0 };
         let waiting = self.waiting.range(Holder { session, owner: first }..);
         let own = waiting.take_while(|(holder, _)| holder.session == session);
-        let has_turn = |id: &FileId, holder: Holder| {
-            let file = self.files.get(id)?;
-            let own = file.waiters.iter().filter(|waiter| waiter.holder() == holder);
-            let mut wanted = own.map(|waiter| &waiter.wanted);
-            wanted.find(|wanted| {
-                file.table.conflict(session, wanted).is_none()
+        let ids = BTreeSet::from_iter(own.flat_map(|(_, ids)| ids));
+        let (mut turns, mut steps) = (Vec::new(), 0);
+        for id in ids {
+            let Some(file) = self.files.get(id).filter(|file| file.changed > since) else {
+                continue;
+            };
+            for (place, waiter) in file.waiters.iter().enumerate() {
+                if waiter.session != session {
+                    continue;
+                }
+                steps += place + file.table.owners();
+                if steps > TURN_STEPS {
+                    return turns;
+                }
+                let wanted = &waiter.wanted;
+                if file.table.conflict(session, wanted).is_none()
                     && !file.is_before(session, wanted, now)
-            })
-        };
-        let turns = own.flat_map(|(holder, ids)| {
-            ids.iter().filter_map(|id| has_turn(id, *holder).map(|_| (*id, holder.owner)))
-        });
-        turns.collect()
+                    && !turns.contains(&(*id, wanted.owner))
+                {
+                    turns.push((*id, wanted.owner));
+                }
+            }
+        }
+        turns
+    }
+
+    /// Returns the number of changes that may have given somebody a turn.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Returns the numbers of locks and of places.
@@ -310,8 +343,7 @@ impl Locks {
         let of_session = self.sessions.get(&holder.session).copied().unwrap_or_default();
         let is_full_of = |file: &Locked| {
             file.count >= LOCKS_OF_FILE
-                || file.count >= LOCKS_OF_USER_OF_FILE
-                    && file.table.count_of_user(uid) >= LOCKS_OF_USER_OF_FILE
+                || file.users.get(&uid).is_some_and(|count| *count >= LOCKS_OF_USER_OF_FILE)
         };
         of_user.locks >= LOCKS_OF_USER
             || of_session.locks >= LOCKS_OF_SESSION
@@ -324,8 +356,10 @@ impl Locks {
             return false;
         }
         let asking = Holder { session, owner: wanted.owner };
-        let blockers = |id: FileId, session: SessionId, wanted: &FileLock| {
-            let file = self.files.get(&id);
+        let mut steps = 0;
+        let mut blockers = |id: FileId, session: SessionId, wanted: &FileLock| {
+            let file = self.files.get(&id).filter(|_| steps < DEADLOCK_STEPS);
+            steps += file.map_or(0, |file| file.table.owners() + file.waiters.len());
             let conflicts = file.map(|file| file.table.conflicts(session, wanted));
             let holders = conflicts.into_iter().flatten().map(|(holder, _)| holder);
             Vec::from_iter(holders.take(OWNERS_MAX))
@@ -359,6 +393,19 @@ impl Locks {
         file.closing.remove(&holder);
         let (after, new) = (table.count(holder), table.uid(holder));
         file.count = (file.count + after).saturating_sub(before);
+        if let Some(uid) = new {
+            *file.users.entry(uid).or_default() += after;
+        }
+        if let Some(uid) = old
+            && let Entry::Occupied(mut count) = file.users.entry(uid)
+        {
+            *count.get_mut() = count.get().saturating_sub(before);
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        self.changes += 1;
+        file.changed = self.changes;
         if let Some(uid) = old {
             subtract(&mut self.users, uid, Count { locks: before, waiters: 0 });
         }
@@ -386,6 +433,8 @@ impl Locks {
         if !file.waiters.iter().any(&goes) {
             return;
         }
+        self.changes += 1;
+        file.changed = self.changes;
         let (gone, stays) = file.waiters.drain(..).partition(goes);
         file.waiters = stays;
         let gone: VecDeque<Waiter> = gone;
@@ -416,7 +465,7 @@ impl Locks {
 
 /// Subtracts from a count, which is forgotten if nothing is left.
 fn subtract<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, Count>, key: K, by: Count) {
-    let std::collections::hash_map::Entry::Occupied(mut entry) = counts.entry(key) else { return };
+    let Entry::Occupied(mut entry) = counts.entry(key) else { return };
     let count = entry.get_mut();
     count.locks = count.locks.saturating_sub(by.locks);
     count.waiters = count.waiters.saturating_sub(by.waiters);
@@ -473,11 +522,13 @@ mod tests {
         let upper = lock(1, LockMode::Shared, 5, 30);
         assert_eq!(set(&mut locks, FILE, &upper, 2), LockReply::Done);
         assert!(
-            locks.turns(SessionId(2), at).is_empty() && locks.turns(SessionId(3), at).is_empty()
+            locks.turns(SessionId(2), 0, at).is_empty()
+                && locks.turns(SessionId(3), 0, at).is_empty()
         );
         unlock(&mut locks, FILE, &shared(1));
-        assert_eq!(locks.turns(SessionId(2), at), [(FILE, exclusive(2).owner)]);
-        assert!(locks.turns(SessionId(3), at).is_empty());
+        assert_eq!(locks.turns(SessionId(2), 0, at), [(FILE, exclusive(2).owner)]);
+        assert!(locks.turns(SessionId(3), 0, at).is_empty());
+        assert!(locks.turns(SessionId(2), locks.changes(), at).is_empty());
         assert_eq!(set(&mut locks, FILE, &shared(3), 3), LockReply::Waits);
         assert_eq!(set(&mut locks, FILE, &exclusive(2), 3), LockReply::Done);
         unlock(&mut locks, FILE, &exclusive(2));
@@ -555,6 +606,34 @@ mod tests {
         unlock(&mut locks, FILE, &held);
         assert_eq!(attempt(&mut locks, 1012), LockReply::Done);
         assert!(locks.files.values().all(|file| file.closing.is_empty()));
+    }
+
+    /// One message of a user with very many locks kept everybody waiting for seconds.
+    #[test]
+    fn locks_are_restored_within_limits() {
+        let mut locks = Locks::default();
+        let all = |mode, count: u64| Vec::from_iter((0..count).map(|at| lock(at, mode, at, at)));
+        let session = SessionId(1);
+        let user = |locks: Vec<FileLock>| {
+            Vec::from_iter(locks.into_iter().map(|lock| FileLock { uid: 7, ..lock }))
+        };
+        let most = LOCKS_OF_USER_OF_FILE as u64;
+        assert!(locks.replace(FILE, session, &user(all(LockMode::Shared, most))));
+        assert!(locks.replace(FILE, session, &user(all(LockMode::Shared, most))));
+        assert!(!locks.replace(FILE, session, &user(all(LockMode::Shared, most + 1))));
+        assert_eq!(locks.counts(), (0, 0));
+        let many = all(LockMode::Shared, LOCKS_OF_FILE as u64);
+        assert!(locks.replace(FILE, session, &many));
+        let repeated = Vec::from_iter(many.iter().chain(&many[..1]).copied());
+        assert!(!locks.replace(FILE, session, &repeated));
+        assert!(locks.replace(FILE, session, &many[..10]));
+        let conflicting = [lock(70, LockMode::Exclusive, 9, 20)];
+        assert!(!locks.replace(FILE, SessionId(2), &conflicting));
+        assert!(locks.replace(FILE, SessionId(2), &[lock(70, LockMode::Exclusive, 10, 20)]));
+        assert!(!locks.replace(FILE, session, &many));
+        assert_eq!(locks.counts(), (11, 0));
+        (1..=2).for_each(|session| locks.drop_session(FILE, SessionId(session)));
+        assert!(locks.files.is_empty() && locks.users.is_empty() && locks.sessions.is_empty());
     }
 
     #[test]

@@ -7,9 +7,13 @@ use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Changer, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, Inode, ROOT, RenameMode, Reply, SetAttributes, SetTime};
 use canopy_partition::{ServerId, SplitPolicy};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Time after a rename in which nobody else gets a lease, and a little more.
+const AFTER_RENAME: Duration = Duration::from_millis(1100);
 
 /// Longest time for which clients may remember anything.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -19,12 +23,18 @@ struct Way {
     cluster: Arc<Cluster>,
     count: AtomicU64,
     is_cut: AtomicBool,
+    /// Runs before the next request for a lease.
+    before_lease: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Runs after that request. Then its lease is refused.
+    after_lease: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Way {
     fn new(cluster: &Arc<Cluster>) -> (Arc<Self>, Client) {
         let (count, is_cut) = (AtomicU64::new(0), AtomicBool::new(false));
-        let way = Arc::new(Way { cluster: cluster.clone(), count, is_cut });
+        let (before_lease, after_lease) = (Mutex::default(), Mutex::default());
+        let way =
+            Arc::new(Way { cluster: cluster.clone(), count, is_cut, before_lease, after_lease });
         let client = new_client_of(way.clone()).with_patience(Duration::from_millis(50));
         client.cache_directories(LONGEST);
         (way, client)
@@ -49,7 +59,20 @@ impl Peers for Way {
         if self.is_cut.load(Ordering::Relaxed) {
             return Err(Error::Unreachable { server, why: "the way is cut".into() });
         }
-        self.cluster.ask(server, sender, request)
+        let is_lease = matches!(request, Request::LeaseDirectory(_));
+        let work = if is_lease { self.before_lease.lock().take() } else { None };
+        if let Some(work) = work {
+            work();
+        }
+        let mut response = self.cluster.ask(server, sender, request)?;
+        if let Response::LeasedDirectory(_, _, is_granted) = &mut response {
+            let work = self.after_lease.lock().take();
+            if let Some(work) = work {
+                *is_granted = false;
+                work();
+            }
+        }
+        Ok(response)
     }
 
     fn server_count(&self) -> u32 {
@@ -193,6 +216,7 @@ fn a_rename_waits_for_leases_of_the_directory() {
         rename(&from, &to, RenameMode::Replace);
         assert_eq!(waits(), before);
         if number < 2 {
+            std::thread::sleep(AFTER_RENAME);
             mode(&other, directory);
             rename(&to, &from, RenameMode::Replace);
             assert_eq!(waits(), before + 1);
@@ -211,6 +235,53 @@ fn a_rename_waits_for_leases_of_the_directory() {
     let rmdir = Change::Rmdir(EntryName::new(ROOT, b"to2"));
     execute(&one, &Operation::Change(rmdir)).unwrap();
     assert_eq!(waits(), before + 2);
+}
+
+/// A lease that was granted just after a rename once let a client cache the old name.
+#[test]
+fn a_name_that_changes_after_it_was_looked_up_is_not_cached() {
+    let cluster = open(&environment(3));
+    let ((_, one), (way, other)) = (Way::new(&cluster), Way::new(&cluster));
+    let one = Arc::new(one);
+    for number in 0..6 {
+        let (from, to) = (format!("from{number}"), format!("to{number}"));
+        new_directory(&one, &from);
+        let (changer, old) = (one.clone(), from.clone());
+        *way.before_lease.lock() = Some(Box::new(move || {
+            let [from, to] = [&old, &to].map(|name| EntryName::new(ROOT, name.as_bytes()));
+            let rename = Change::Rename { from, to, mode: RenameMode::Replace, whiteout: None };
+            execute(&changer, &Operation::Change(rename)).unwrap();
+        }));
+        let found = lookup(&other, ROOT, &from).unwrap();
+        assert!(way.before_lease.lock().is_none());
+        assert_eq!(other.cached_for(&found), Duration::ZERO);
+        assert!(lookup(&other, ROOT, &from).is_none());
+    }
+    std::thread::sleep(AFTER_RENAME);
+    let found = lookup(&other, ROOT, "to3").unwrap();
+    assert!(other.cached_for(&found) > Duration::ZERO);
+}
+
+/// Answers of a thread that was slow once replaced later ones of another thread, and counted as known for
+/// the lease of these.
+#[test]
+fn an_answer_from_before_a_change_counts_for_no_later_lease() {
+    let cluster = open(&environment(1));
+    let (_, one) = Way::new(&cluster);
+    let (slow, other) = Way::new(&cluster);
+    let other = Arc::new(other);
+    let directory = new_directory(&one, "d");
+    set_mode(&one, directory, 0o700);
+    let (again, go_on) = (other.clone(), Arc::new(one));
+    *slow.after_lease.lock() = Some(Box::new(move || {
+        set_mode(&go_on, directory, 0o755);
+        assert_eq!(mode(&again, directory), 0o755);
+    }));
+    let old = inode(&other, directory).unwrap();
+    assert!(slow.after_lease.lock().is_none());
+    assert_eq!(old.mode & 0o777, 0o700, "the change was made after this answer");
+    assert_eq!(mode(&other, directory), 0o755);
+    assert_eq!(other.cached_for(&old), Duration::ZERO);
 }
 
 /// Has a thread end, whatever happens.

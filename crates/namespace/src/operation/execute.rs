@@ -56,7 +56,7 @@ pub trait Execute: FileContents {
 
     /// Returns how long a directory that was just looked up may be cached, if others change the
     /// namespace, too; none if that is for the caller to know.
-    fn cached_for(&self, _id: FileId) -> Option<Duration> {
+    fn cached_for(&self, _directory: &Inode) -> Option<Duration> {
         None
     }
 

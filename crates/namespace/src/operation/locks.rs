@@ -34,13 +34,31 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// Bytes of a file, with both ends.
+/// Bytes of a file, with both ends. A message with an end before its start is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(u64, u64)", into = "(u64, u64)")]
 pub struct LockRange {
     /// The first byte.
     pub start: u64,
     /// The last byte.
     pub end: u64,
+}
+
+impl TryFrom<(u64, u64)> for LockRange {
+    type Error = &'static str;
+
+    fn try_from((start, end): (u64, u64)) -> std::result::Result<Self, Self::Error> {
+        match start <= end {
+            true => Ok(LockRange { start, end }),
+            false => Err("a range that ends before it begins"),
+        }
+    }
+}
+
+impl From<LockRange> for (u64, u64) {
+    fn from(range: LockRange) -> Self {
+        (range.start, range.end)
+    }
 }
 
 impl LockRange {
@@ -125,4 +143,19 @@ pub trait FileLocks: Send + Sync {
 
     /// Returns whether an owner may have locks on a file, or has lost some. Asks nobody.
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_end_before_they_begin_are_no_messages() {
+        for (start, end, is_sound) in [(0, 0, true), (5, 4, false), (0, u64::MAX, true)] {
+            let bytes = postcard::to_extend(&(start, end), Vec::new()).unwrap();
+            let range = LockRange { start, end };
+            assert_eq!(bytes, postcard::to_extend(&range, Vec::new()).unwrap());
+            assert_eq!(postcard::from_bytes::<LockRange>(&bytes).is_ok(), is_sound);
+        }
+    }
 }

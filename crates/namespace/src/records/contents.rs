@@ -229,6 +229,12 @@ impl Tablet {
         if self.has_ended(put.session)? {
             return Err(Errno::STALE.into());
         }
+        if put.small.is_some_and(|small| !small.is_empty())
+            && let Some(who) = caller.user()
+        {
+            // The outcome would confirm what somebody guesses.
+            self.check(who).contents(&writing.before, Wanted::READ)?;
+        }
         if self.small_contents(&writing.before)?.as_deref() != put.small {
             return Ok(None);
         }

@@ -22,7 +22,7 @@
 //! synced byte is read by every later read of another machine. `canopy store probe` tries both.
 
 use super::{
-    END, FENCE, Group, HEAD, LogWriter, MERGE_BYTES_MAX, RETRIES, SHARED, Segment,
+    END, FENCE, Group, HEAD, KEPT_BYTES_MAX, LogWriter, RETRIES, SHARED, Segment,
     create_or_confirm, head, retry_pause,
 };
 use crate::environment::Environment;
@@ -87,7 +87,7 @@ impl LogWriter {
         let next = self.table.segment(self.epoch, self.segment + 1);
         let room = self.room.clamp(ROOM_MIN, ROOM_MAX);
         let unflushed = self.segments().saturating_sub(self.unflushed_segment);
-        let flush = unflushed.saturating_mul(ROOM_MAX).min(MERGE_BYTES_MAX);
+        let flush = unflushed.saturating_mul(ROOM_MAX).min(KEPT_BYTES_MAX);
         self.environment.storage.check_reserve(
             &next,
             room + flush + self.merge_bytes,
@@ -101,6 +101,11 @@ impl LogWriter {
         if self.shared.as_ref().is_some_and(|one| one.room - one.bytes >= ROOM_MIN / 4) {
             return Ok(());
         }
+        self.check_small_segment()
+    }
+
+    /// Returns an error unless a small segment more leaves flushes their room.
+    pub(crate) fn check_small_segment(&self) -> Result<()> {
         let next = self.table.segment(self.epoch, self.segment + 1);
         self.environment.storage.check_reserve(&next, ROOM_MIN, Reserve::Quarter)
     }

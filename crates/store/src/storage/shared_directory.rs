@@ -230,6 +230,7 @@ impl SharedDirectory {
     fn check_space(&self, is_enough: impl Fn(&StorageSpace) -> bool) -> Result<()> {
         match self.space()? {
             Some(space) if !is_enough(&space) => {
+                self.temporaries.free_space();
                 Err(Error::storage(self.root().display().to_string(), Errno::NOSPC))
             }
             _ => Ok(()),

@@ -252,7 +252,8 @@ impl Table {
     }
 
     /// Where storage is nearly full, removes what nobody needs, and flushes if many machines share it: then
-    /// a compaction finds what was removed.
+    /// a compaction finds what was removed. A flush ends a segment, whose room is kept if there is none for
+    /// another one.
     pub(crate) fn free_space(&self) -> Result<()> {
         let is_shared = self.environment.storage.has_growing();
         // A thread that writes the log looks itself.
@@ -266,7 +267,7 @@ impl Table {
         }
         collect(&self.environment, self.id)?;
         self.cache.close_removed();
-        match is_shared {
+        match is_shared && self.log.lock().check_small_segment().is_ok() {
             true => self.flush(),
             false => Ok(()),
         }

@@ -134,6 +134,27 @@ fn storage_in_two_places_keeps_the_reserve_of_each() {
     assert_eq!(split.read("table/chunk/1").unwrap(), "bytes");
 }
 
+/// What a killed process had begun once stayed until another one was started, a day later.
+#[test]
+fn files_of_dead_processes_go_where_space_is_short() {
+    let disk = SmallDisk::new("16m");
+    let storage = disk.shared();
+    storage.create("one", "bytes".into()).unwrap();
+    let [dead, alive] = ["aa", "bb"].map(|name| {
+        let directory = disk.0.path().join(format!("temporary/00000000000000{name}"));
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("0"), vec![1; 5 << 20]).unwrap();
+        directory
+    });
+    let old = std::time::SystemTime::now() - Duration::from_secs(31 * 60);
+    fs::File::open(&dead).unwrap().set_modified(old).unwrap();
+    storage.check_reserve("next", 1 << 20, Reserve::Whole).unwrap();
+    assert!(dead.exists(), "there is room enough");
+    assert!(storage.check_reserve("next", 8 << 20, Reserve::Whole).is_err());
+    assert!(!dead.exists() && alive.join("0").exists());
+    storage.check_reserve("next", 8 << 20, Reserve::Whole).unwrap();
+}
+
 /// Compactions looked for removed records only while somebody wrote to the table.
 #[test]
 fn removed_records_leave_full_storage_though_nobody_writes() {

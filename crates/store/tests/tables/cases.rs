@@ -4,7 +4,7 @@ use crate::place::{Fixture, contents, key, number, options, put};
 use canopy_store::{
     Base, Batch, Direction, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, KeyRef, Op,
     Options, Reader, RecordRef, Table, TableId, checkpoint, clone, collect, compact, compact_all,
-    delete, inspect, release, restrict,
+    compact_part, delete, inspect, release, restrict,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -303,6 +303,80 @@ pub fn a_checkpoint_stays_as_it_was(place: &Fixture) {
     assert!(error.to_string().contains("its time was over"), "{error}");
 }
 
+/// Where little room is left, all runs become one though no room is there for all of them at once.
+pub fn runs_become_one_by_parts(place: &Fixture) {
+    let id = place.create();
+    let options = Options { sstable_bytes: 1 << 10, grace_ms: 0, ..options() };
+    let table = Table::open(&place.environment, id, place.cache.clone(), options.clone()).unwrap();
+    let sizes = || {
+        let runs = inspect(&place.environment, id).unwrap().state.runs;
+        Vec::from_iter(runs.iter().map(|run| (run.sstables.len(), run.size_bytes())))
+    };
+    let part = |bytes_max| {
+        compact_part(&place.environment, id, &place.cache, &options, bytes_max).unwrap()
+    };
+    let mut random = 3u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    (0..2000).for_each(|at| put(&table, &key(at % 7, at), at));
+    table.flush().unwrap();
+    let all = sizes()[0];
+    assert!(all.0 > 8, "{all:?}");
+    let change = |next: &mut dyn FnMut(u64) -> u64, changes: u64| {
+        for _ in 0..changes {
+            let mut batch = Batch::new();
+            let at = next(2000);
+            let key = key(at % 7, at);
+            match next(8) {
+                0 => batch.put(key.as_ref(), &at.to_le_bytes()).unwrap(),
+                1 => batch.merge(key.as_ref(), &1u64.to_le_bytes()).unwrap(),
+                2 if next(100) == 0 => batch.delete_range(&KeyRange::directory(next(7))).unwrap(),
+                _ => batch.delete(key.as_ref()).unwrap(),
+            }
+            table.write(&batch, Durability::Visible).unwrap();
+        }
+        table.flush().unwrap();
+    };
+    change(&mut next, 1000);
+    change(&mut next, 500);
+    assert!(!part(100), "no SSTable is so small");
+    let (mut parts, mut sstables) = (0, 0);
+    let wanted = contents(&table);
+    while sizes().len() > 1 {
+        assert!(part(all.1 / 4));
+        parts += 1;
+        assert!(parts < 40, "{:?}", sizes());
+        table.refresh().unwrap();
+        assert_eq!(contents(&table), wanted);
+        assert_eq!(place.read(id), wanted);
+        assert!(wanted.iter().all(|(key, value)| {
+            table.get(key.as_ref()).unwrap().is_some_and(|found| number(&found) == *value)
+        }));
+        sstables += collect(&place.environment, id).unwrap().sstables;
+    }
+    assert!(parts >= 3 && sstables as usize >= all.0, "{parts} {sstables}");
+    assert!(!part(u64::MAX));
+
+    // Runs that come meanwhile delay nothing.
+    (0..8).for_each(|_| change(&mut next, 200));
+    let oldest_of_new = inspect(&place.environment, id).unwrap().state.runs[7].sstables[0].id;
+    let is_there = || {
+        let runs = inspect(&place.environment, id).unwrap().state.runs;
+        runs.iter().flat_map(|run| &run.sstables).any(|one| one.id == oldest_of_new)
+    };
+    let mut parts = 0;
+    while is_there() {
+        assert!(part(all.1 / 4));
+        parts += 1;
+        assert!(parts < 20, "{:?}", sizes());
+        change(&mut next, 50);
+        table.refresh().unwrap();
+        assert_eq!(contents(&table), place.read(id));
+    }
+}
+
 /// Calls a macro with the names of all cases.
 pub fn what_differs_is_told(place: &Fixture) {
     let id = place.create();
@@ -333,10 +407,13 @@ pub fn what_differs_is_told(place: &Fixture) {
                 table.write(&batch, Durability::Visible).unwrap();
             }
             table.flush().unwrap();
-            if next(3) == 0 {
-                let _ = compact(&place.environment, id, &place.cache, &options()).unwrap();
-                table.refresh().unwrap();
-            }
+            let (environment, cache) = (&place.environment, &place.cache);
+            let _ = match next(5) {
+                0 => compact(environment, id, cache, &options()).unwrap(),
+                1 => compact_part(environment, id, cache, &options(), 8 << next(8)).unwrap(),
+                _ => false,
+            };
+            table.refresh().unwrap();
         }
         let (now, _) = checkpoint(&place.environment, id, None).unwrap();
         let (older, newer) = (open(before), open(now));
@@ -386,6 +463,7 @@ macro_rules! each_case {
             one_file_in_several_runs_is_merged_rightly
             a_long_log_with_ranges_is_few_runs
             a_checkpoint_stays_as_it_was
+            runs_become_one_by_parts
             what_differs_is_told
         }
     };

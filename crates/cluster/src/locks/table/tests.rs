@@ -49,6 +49,37 @@ impl Drop for Worker {
     }
 }
 
+/// All conflicts at once are those of each lock.
+#[test]
+fn conflicts_of_many_locks_are_those_of_each() {
+    let mut random = 5u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    let mut found = [0; 2];
+    for _ in 0..3000 {
+        let mut some = |count: u64| {
+            let lock = |_| {
+                let start = next(100);
+                let mode = if next(4) == 0 { LockMode::Exclusive } else { LockMode::Shared };
+                let kind = if next(5) == 0 { LockKind::Whole } else { LockKind::Range };
+                let range = LockRange { start, end: start + next(8) };
+                FileLock { owner: LockOwner { kind, number: next(9) }, mode, range, pid: 1, uid: 1 }
+            };
+            Vec::from_iter((0..count).map(lock))
+        };
+        let (held, wanted) = (some(6), some(4));
+        let mut table = LockTable::default();
+        held.iter().for_each(|lock| table.set(SessionId(1), lock));
+        let each = wanted.iter().any(|lock| table.conflict(SessionId(2), lock).is_some());
+        assert_eq!(table.conflicts_with_any(SessionId(2), &wanted), each, "{held:?} {wanted:?}");
+        assert!(!table.conflicts_with_any(SessionId(1), &wanted));
+        found[usize::from(each)] += 1;
+    }
+    assert!(found.iter().all(|count| *count > 500), "{found:?}");
+}
+
 /// Not a test: the process that `Worker` starts.
 #[test]
 fn worker() {

@@ -3,17 +3,25 @@
 use super::root::Root;
 use super::{Created, owner_and_mtime};
 use crate::environment::system_random;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, linkat, openat, unlinkat};
+use parking_lot::Mutex;
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens, linkat, openat,
+    unlinkat,
+};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Files of a process that has begun none for so long are removed by others. A process that still
 /// runs begins its file anew.
-const AGE_SECONDS: i64 = 24 * 60 * 60;
+const AGE_SECONDS: i64 = 30 * 60;
+
+/// Where space is short, old files are looked for at most this often.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The directory of all temporary files.
 const ALL: &str = "temporary";
@@ -24,6 +32,8 @@ pub(super) struct Temporaries {
     /// Below the root, as all paths here.
     own: PathBuf,
     next: AtomicU64,
+    /// When old files were looked for last.
+    looked: Mutex<Option<Instant>>,
 }
 
 /// A file that is whole and synced; it goes when this does, unless it has another name by then.
@@ -37,7 +47,8 @@ impl Temporaries {
     /// Keeps files below a directory of their own in `root`; makes nothing yet.
     pub(super) fn below(root: &Arc<Root>) -> Self {
         let own = Path::new(ALL).join(format!("{:016x}", system_random()));
-        Temporaries { root: root.clone(), own, next: AtomicU64::new(0) }
+        let (next, looked) = (AtomicU64::new(0), Mutex::default());
+        Temporaries { root: root.clone(), own, next, looked }
     }
 
     /// Writes a file.
@@ -69,8 +80,25 @@ impl Temporaries {
         Ok(())
     }
 
+    /// Removes what dead processes left, where space is short.
+    pub(super) fn free_space(&self) {
+        let Some(mut looked) = self.looked.try_lock() else { return };
+        if looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL) {
+            *looked = Some(Instant::now());
+            // Somebody else does it if this fails, or it is done later.
+            let _ = self.touch().and_then(|()| self.remove_old());
+        }
+    }
+
+    /// Gives the directory of this process the time of the server's clock.
+    fn touch(&self) -> io::Result<()> {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        Ok(futimens(&self.root.open_below(&self.own)?, &times)?)
+    }
+
     /// Removes files of this account that are older than [`AGE_SECONDS`] by the server's clock, which
-    /// the directory of this process was just made by.
+    /// has just set the time of the directory of this process.
     fn remove_old(&self) -> io::Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let all = File::from(openat(self.root.at(), ALL, flags, Mode::empty())?);

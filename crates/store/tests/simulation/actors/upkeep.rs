@@ -8,7 +8,7 @@ use crate::reads::{self, TableReads};
 use crate::settle::table_ids;
 use canopy_store::{
     Error, Ingestion, KeyRange, Op, Reader, RecordRef, Result, TableId, checkpoint, collect,
-    compact, compact_all, inspect, release, renew,
+    compact, compact_all, compact_part, inspect, release, renew,
 };
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ pub fn compactor(site: &Site, process: &Arc<Process>) {
     for _ in 0..1 + process.below(4) {
         let Some(table) = site.some_table(process) else { return };
         let (environment, tables) = (process.environment(), site.tables(process));
-        let compacted = match process.below(3) {
+        let compacted = match process.below(5) {
             0 => compact_all(&environment, table, &tables, &site.options),
+            1 => compact_part(&environment, table, &tables, &site.options, 500 << process.below(4)),
             _ => compact(&environment, table, &tables, &site.options),
         };
         // Its inputs may be collected if others end its job.
