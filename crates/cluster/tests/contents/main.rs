@@ -397,3 +397,25 @@ fn records_refuse_what_cannot_be() {
     assert_eq!(inode.mode & 0o7777, 0o2000, "a user's privileges are not claimed");
     assert_eq!(client.whole(id), b"x");
 }
+
+/// The outcome of a change of small contents confirmed what somebody guessed.
+#[test]
+fn users_who_may_write_and_not_read_learn_nothing_by_guesses() {
+    let place = Place::new();
+    let client = place.client();
+    let id = client.create("file").id;
+    client.put(id, b"x");
+    client.set(id, SetAttributes { mode: Some(0o602), ..SetAttributes::default() }).unwrap();
+    let guess = |uid: u32, small: &'static [u8]| {
+        let who = Credentials::new(uid, [uid]);
+        let chunks = Cow::Owned(Vec::new());
+        let put = PutChunks { session: 77, small: Some(small), chunks, size_min: 0 };
+        let change = Change::PutChunks { id, put, writer: Writer::Privileged };
+        let changed = client.0.execute_for(Caller::User(&who), &Operation::Change(change));
+        changed.map_err(|error| error.errno())
+    };
+    assert_eq!(guess(1000, b"x"), Err(Errno::ACCESS));
+    assert_eq!(guess(1000, b"y"), Err(Errno::ACCESS));
+    assert_eq!(guess(7, b"y"), Ok(Reply::Written(None)), "the owner may");
+    assert_eq!(client.whole(id), b"x");
+}

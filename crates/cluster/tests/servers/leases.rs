@@ -222,6 +222,7 @@ fn a_rename_waits_for_leases_of_the_directory() {
             assert_eq!(waits(), before + 1);
         }
     }
+    std::thread::sleep(AFTER_RENAME);
     let ids = ["to2", "to3"].map(|name| lookup(&one, ROOT, name).unwrap().id);
     for id in ids {
         mode(&other, id);
@@ -231,6 +232,7 @@ fn a_rename_waits_for_leases_of_the_directory() {
     let exchange = Change::Rename { from, to, mode: RenameMode::Exchange, whiteout: None };
     execute(&one, &Operation::Change(exchange)).unwrap();
     assert_eq!(waits(), before + 1);
+    std::thread::sleep(AFTER_RENAME);
     mode(&other, ids[1]);
     let rmdir = Change::Rmdir(EntryName::new(ROOT, b"to2"));
     execute(&one, &Operation::Change(rmdir)).unwrap();

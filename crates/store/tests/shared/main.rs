@@ -134,7 +134,7 @@ fn storage_in_two_places_keeps_the_reserve_of_each() {
     assert_eq!(split.read("table/chunk/1").unwrap(), "bytes");
 }
 
-/// What a killed process had begun once stayed until another one was started, a day later.
+/// Files that a killed process had begun stayed until another one was started, a day later.
 #[test]
 fn files_of_dead_processes_go_where_space_is_short() {
     let disk = SmallDisk::new("16m");
