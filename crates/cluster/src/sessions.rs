@@ -217,11 +217,12 @@ impl Sessions {
             session.seen = seen;
             return Ok(());
         }
-        let most = self.owners.lock().most(id, all.len(), self.settings.sessions_max);
-        if self.owners.lock().count(id) >= most {
+        let mut owners = self.owners.lock();
+        let most = owners.most(id, all.len(), self.settings.sessions_max);
+        if owners.count(id) >= most {
             return Err(Error::TooManySessions(most));
         }
-        let holds = self.owners.lock().add(id);
+        let holds = owners.add(id);
         all.insert(id, Session::new(seen, self.next_life(), holds));
         Ok(())
     }

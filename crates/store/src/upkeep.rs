@@ -356,7 +356,8 @@ fn compact_runs(table: &Table, slot: &mut Slot, tables: usize) -> Result<bool> {
     }
     let version = table.refresh_if_changed()?;
     slot.asked = Instant::now();
-    if slot.looked_at == (version, wanted) {
+    // Others may have made room for a merge meanwhile.
+    if slot.looked_at == (version, wanted) && wanted == Wanted::Tiers {
         return Ok(false);
     }
     let (environment, id, cache, options) = table.parts();

@@ -62,9 +62,10 @@ pub(crate) struct Locks {
 #[derive(Default)]
 struct Locked {
     table: LockTable,
-    /// Number of locks, and of those of each user.
+    /// Number of locks.
     count: usize,
-    users: HashMap<u32, usize>,
+    /// Locks of each user.
+    users: HashMap<u32, Count>,
     /// The number of the last change that may have given somebody a turn.
     changed: u64,
     waiters: VecDeque<Waiter>,
@@ -302,8 +303,8 @@ impl Locks {
         let waiting = self.waiting.range(Holder { session, owner: first }..);
         let own = waiting.take_while(|(holder, _)| holder.session == session);
         let ids = BTreeSet::from_iter(own.flat_map(|(_, ids)| ids));
-        let (mut turns, mut steps) = (Vec::new(), 0);
-        for id in ids {
+        let (mut turns, mut steps) = (BTreeSet::new(), 0);
+        'files: for id in ids {
             let Some(file) = self.files.get(id).filter(|file| file.changed > since) else {
                 continue;
             };
@@ -313,18 +314,17 @@ impl Locks {
                 }
                 steps += place + file.table.owners();
                 if steps > TURN_STEPS {
-                    return turns;
+                    break 'files;
                 }
                 let wanted = &waiter.wanted;
                 if file.table.conflict(session, wanted).is_none()
                     && !file.is_before(session, wanted, now)
-                    && !turns.contains(&(*id, wanted.owner))
                 {
-                    turns.push((*id, wanted.owner));
+                    turns.insert((*id, wanted.owner));
                 }
             }
         }
-        turns
+        turns.into_iter().collect()
     }
 
     /// Returns the number of changes that may have given somebody a turn.
@@ -343,7 +343,7 @@ impl Locks {
         let of_session = self.sessions.get(&holder.session).copied().unwrap_or_default();
         let is_full_of = |file: &Locked| {
             file.count >= LOCKS_OF_FILE
-                || file.users.get(&uid).is_some_and(|count| *count >= LOCKS_OF_USER_OF_FILE)
+                || file.users.get(&uid).is_some_and(|count| count.locks >= LOCKS_OF_USER_OF_FILE)
         };
         of_user.locks >= LOCKS_OF_USER
             || of_session.locks >= LOCKS_OF_SESSION
@@ -393,24 +393,15 @@ impl Locks {
         file.closing.remove(&holder);
         let (after, new) = (table.count(holder), table.uid(holder));
         file.count = (file.count + after).saturating_sub(before);
-        if let Some(uid) = new {
-            *file.users.entry(uid).or_default() += after;
-        }
-        if let Some(uid) = old
-            && let Entry::Occupied(mut count) = file.users.entry(uid)
-        {
-            *count.get_mut() = count.get().saturating_sub(before);
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
         self.changes += 1;
         file.changed = self.changes;
-        if let Some(uid) = old {
-            subtract(&mut self.users, uid, Count { locks: before, waiters: 0 });
-        }
-        if let Some(uid) = new {
-            self.users.entry(uid).or_default().locks += after;
+        for users in [&mut file.users, &mut self.users] {
+            if let Some(uid) = old {
+                subtract(users, uid, Count { locks: before, waiters: 0 });
+            }
+            if let Some(uid) = new {
+                users.entry(uid).or_default().locks += after;
+            }
         }
         self.sessions.entry(holder.session).or_default().locks += after;
         subtract(&mut self.sessions, holder.session, Count { locks: before, waiters: 0 });

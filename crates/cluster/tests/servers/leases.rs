@@ -270,17 +270,17 @@ fn a_name_that_changes_after_it_was_looked_up_is_not_cached() {
 fn an_answer_from_before_a_change_counts_for_no_later_lease() {
     let cluster = open(&environment(1));
     let (_, one) = Way::new(&cluster);
-    let (slow, other) = Way::new(&cluster);
+    let (way, other) = Way::new(&cluster);
     let other = Arc::new(other);
     let directory = new_directory(&one, "d");
     set_mode(&one, directory, 0o700);
-    let (again, go_on) = (other.clone(), Arc::new(one));
-    *slow.after_lease.lock() = Some(Box::new(move || {
-        set_mode(&go_on, directory, 0o755);
-        assert_eq!(mode(&again, directory), 0o755);
+    let another_thread = other.clone();
+    *way.after_lease.lock() = Some(Box::new(move || {
+        set_mode(&one, directory, 0o755);
+        assert_eq!(mode(&another_thread, directory), 0o755);
     }));
     let old = inode(&other, directory).unwrap();
-    assert!(slow.after_lease.lock().is_none());
+    assert!(way.after_lease.lock().is_none());
     assert_eq!(old.mode & 0o777, 0o700, "the change was made after this answer");
     assert_eq!(mode(&other, directory), 0o755);
     assert_eq!(other.cached_for(&old), Duration::ZERO);

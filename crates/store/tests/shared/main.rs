@@ -210,7 +210,6 @@ fn removed_records_leave_full_storage_though_nobody_writes() {
     while used() > (22 << 20) - own / 2 {
         assert!(begin.elapsed() < Duration::from_secs(30), "{} of {own} are taken", used());
         std::thread::sleep(Duration::from_millis(20));
-        std::thread::sleep(Duration::from_millis(20));
     }
     let left = table.scan(&KeyRange::all(), Direction::Forward).unwrap().collect().unwrap();
     assert_eq!(left.len(), 10);

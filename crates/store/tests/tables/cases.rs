@@ -2,11 +2,13 @@
 
 use crate::place::{Fixture, contents, key, number, options, put};
 use canopy_store::{
-    Base, Batch, Direction, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, KeyRef, Op,
-    Options, Reader, RecordRef, Table, TableId, checkpoint, clone, collect, compact, compact_all,
-    compact_part, delete, inspect, release, restrict,
+    Base, Batch, Direction, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, KeyRef,
+    MergeOperator, Op, Options, Reader, RecordRef, Table, TableId, checkpoint, clone, collect,
+    compact, compact_all, compact_part, delete, inspect, release, restrict,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 pub fn a_newer_writer_ends_an_older_one(place: &Fixture) {
     let id = place.create();
@@ -377,7 +379,57 @@ pub fn runs_become_one_by_parts(place: &Fixture) {
     }
 }
 
-/// Calls a macro with the names of all cases.
+/// Adds numbers as others do, but dies meanwhile.
+struct Dying;
+
+impl MergeOperator for Dying {
+    fn name(&self) -> &str {
+        "add"
+    }
+
+    fn apply(&self, _: KeyRef<'_>, _: Option<&[u8]>, _: &[u8]) -> Vec<u8> {
+        panic!("a test")
+    }
+
+    fn combine(&self, _: KeyRef<'_>, _: &[u8], _: &[u8]) -> Vec<u8> {
+        panic!("a test")
+    }
+}
+
+/// A merge whose process was killed once kept its SSTables, and others from merging, for an hour.
+pub fn a_killed_merge_ends_once_the_table_is_opened(place: &Fixture) {
+    let id = place.create();
+    let table = place.open(id);
+    for _ in 0..2 {
+        (0..500).for_each(|at| put(&table, &key(1, at), at));
+        put(&table, &key(2, 0), 1);
+        table.flush().unwrap();
+    }
+    let mut batch = Batch::new();
+    batch.merge(key(2, 0).as_ref(), &1u64.to_le_bytes()).unwrap();
+    table.write(&batch, Durability::Visible).unwrap();
+    table.flush().unwrap();
+    let wanted = contents(&table);
+    let ingestion = Ingestion::begin(&place.environment, id, &options()).unwrap();
+    let dying = Options { sstable_bytes: 1 << 10, operator: Some(Arc::new(Dying)), ..options() };
+    let killed = catch_unwind(AssertUnwindSafe(|| {
+        let _ = compact_all(&place.environment, id, &place.cache, &dying);
+    }));
+    assert!(killed.is_err());
+    collect(&place.environment, id).unwrap();
+    let merge = || compact_all(&place.environment, id, &place.cache, &options()).unwrap();
+    assert!(!merge(), "the job is open");
+    drop(table);
+    let table = place.open(id);
+    assert!(collect(&place.environment, id).unwrap().sstables > 3);
+    assert!(merge());
+    table.refresh().unwrap();
+    assert_eq!(contents(&table), wanted);
+    // Files from elsewhere are still expected.
+    ingestion.commit().unwrap();
+}
+
+/// Checkpoints show what differs between them.
 pub fn what_differs_is_told(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
@@ -447,6 +499,7 @@ pub fn what_differs_is_told(place: &Fixture) {
     assert!(open(last).differences(&open(now), &other, |_, _| true).unwrap());
 }
 
+/// Calls a macro with the names of all cases.
 macro_rules! each_case {
     ($call:ident) => {
         $call! {
@@ -464,6 +517,7 @@ macro_rules! each_case {
             a_long_log_with_ranges_is_few_runs
             a_checkpoint_stays_as_it_was
             runs_become_one_by_parts
+            a_killed_merge_ends_once_the_table_is_opened
             what_differs_is_told
         }
     };

@@ -152,6 +152,10 @@ impl Temporary {
             (Ok(false), Errno::EXIST) => Ok(Created::ThereWasOne),
             // It may have been ours, and be removed by now.
             (Err(Errno::NOENT), Errno::EXIST) if self.has_one_name()? => Ok(Created::ThereWasOne),
+            // No object is missing: a process that stood still begins this file anew.
+            (_, Errno::NOENT) if fstat(&self.file)?.st_nlink == 0 => {
+                Err(io::Error::other("it was removed before it had a name, since it was old"))
+            }
             (_, Errno::EXIST) => Err(io::Error::other("may have been created: cannot find out")),
             (_, error) => Err(error.into()),
         }
