@@ -168,6 +168,22 @@ fn sums(directory: &Path) -> String {
     shell(directory, line)
 }
 
+/// Starts a repair and kills it after a random part of `longest`. If it has ended by then, the next one
+/// is killed sooner. Returns whether it was killed.
+fn kill_repair(mounted: &Mounted, longest: &mut Duration, random: &mut StdRng) -> bool {
+    let mut repair = ns("check");
+    repair.arg("--repair").arg(&mounted.namespace).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut repair = repair.spawn().unwrap();
+    let wait = random.random_range(Duration::ZERO..*longest);
+    std::thread::sleep(wait);
+    repair.kill().unwrap();
+    let was_killed = repair.wait().unwrap().signal().is_some();
+    if !was_killed {
+        *longest = wait;
+    }
+    was_killed
+}
+
 #[test]
 fn a_repair_that_is_killed_is_completed_by_the_next_one() {
     let mut random = StdRng::seed_from_u64(13);
@@ -191,17 +207,12 @@ fn a_repair_that_is_killed_is_completed_by_the_next_one() {
         renew();
         let begun = Instant::now();
         check(&mounted.namespace, &["--repair"]);
-        let whole_us = begun.elapsed().as_micros() as u64;
+        let mut longest = begun.elapsed();
         let mut killed = 0;
         for round in 0..rounds(6, 12) {
             renew();
             for _ in 0..=round % 3 {
-                let mut command = ns("check");
-                command.arg("--repair").arg(&mounted.namespace).stdout(Stdio::null());
-                let mut repair = command.spawn().unwrap();
-                std::thread::sleep(Duration::from_micros(random.random_range(1..whole_us)));
-                repair.kill().unwrap();
-                killed += usize::from(repair.wait().unwrap().signal().is_some());
+                killed += usize::from(kill_repair(&mounted, &mut longest, &mut random));
             }
             let done = check(&mounted.namespace, &["--repair"]);
             let said = String::from_utf8_lossy(&done.stdout);
@@ -381,16 +392,10 @@ fn a_salvage_that_is_killed_is_completed_by_the_next_one() {
     flip(&path, length / 3);
     let damaged = mounted.place.path().join("damaged");
     fs::rename(&mounted.namespace, &damaged).unwrap();
-    let mut killed = 0;
+    let (mut killed, mut longest) = (0, Duration::from_millis(60));
     for _ in 0..15 {
         shell(mounted.place.path(), "rm -rf namespace && cp -a damaged namespace");
-        let mut repair = ns("check");
-        repair.arg("--repair").arg(&mounted.namespace).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut repair = repair.spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(random.random_range(1000..60_000)));
-        repair.kill().unwrap();
-        let was_killed = repair.wait().unwrap().signal().is_some();
-        killed += usize::from(was_killed);
+        killed += usize::from(kill_repair(&mounted, &mut longest, &mut random));
         let done = check(&mounted.namespace, &["--repair"]);
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         let reports = shell(&mounted.namespace, "cat */damaged/report-*");
