@@ -212,6 +212,27 @@ fn the_key_is_replaced_without_a_stop() {
     }
 }
 
+/// Processes with and without certificates cannot reach each other.
+#[test]
+fn all_processes_have_certificates_or_none() {
+    let place = Place::new(2);
+    let words = ["start", "@", "--listen", "127.0.0.1:0", "--lease", "0.5"];
+    let (plain, address, _) = Process::start(place.command(&words));
+    success(&place.run(&["certificate", "--server", "@"]));
+    let told = failure(&place.run(&words));
+    let expected =
+        format!("{address}, which is running, has no certificate, and this process has one");
+    assert!(told.contains(&expected) && told.contains("end all others first"), "{told}");
+    plain.signal(Signal::SIGTERM);
+    assert_eq!(plain.end().0, Some(0));
+    let (_secured, address, _) = Process::start(place.command(&words));
+    fs::remove_file(place.namespace.join("server.pem")).unwrap();
+    let told = failure(&place.run(&words));
+    let expected =
+        format!("{address}, which is running, has a certificate, and this process has none");
+    assert!(told.contains(&expected), "{told}");
+}
+
 #[test]
 fn a_certificate_that_cannot_be_written_is_not_made() {
     let place = Place::new(1);

@@ -326,7 +326,7 @@ fn an_empty_directory_is_spread_at_once() {
     let address = address.parse().unwrap();
     let peers = Remote::connect(&[address], ClientSecurity::default(), Patience::CLIENT).unwrap();
     let user = Credentials { uid: 1000, gids: vec![1000] };
-    let sender = Sender { caller: Caller::User(&user), session: SessionId(9), number: 0 };
+    let sender = Sender { caller: Caller::User(&user), session: SessionId(9), ..Sender::SERVER };
     let split = Request::Split(ROOT, PartitionId::ZERO);
     let refused = peers.ask(ServerId(0), sender, &split).unwrap_err();
     assert!(refused.to_string().contains("not permitted"), "{refused}");

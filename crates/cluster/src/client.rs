@@ -45,6 +45,9 @@ const GONE_MAX: u32 = 1 << 10;
 /// Time for which a request is sent again if nobody answers it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Attempts to restore the locks under which a file is changed.
+const LOCK_ATTEMPTS: u32 = 5;
+
 /// The sender of a request, with the slot of its number. It is in use until the request has ended.
 pub(crate) struct Numbered<'a> {
     pub(crate) sender: Sender<'a>,
@@ -408,9 +411,17 @@ impl Client {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
-        let Response::Reply(reply) = self.ask_for_id(caller, id, &request)? else {
-            return Err(Error::Unfit);
+        let mut attempts = 0;
+        let response = loop {
+            match self.ask_for_id(caller, id, &request) {
+                Err(Error::LocksLost(server)) if attempts < LOCK_ATTEMPTS => {
+                    attempts += 1;
+                    self.hold_again(server, id)?;
+                }
+                response => break response?,
+            }
         };
+        let Response::Reply(reply) = response else { return Err(Error::Unfit) };
         match reply {
             Reply::Inode(inode) => self.whole(caller, inode).map(Reply::Inode),
             reply => Ok(reply),
@@ -541,7 +552,7 @@ impl Client {
             (Caller::Trusted, Some(own)) => Caller::User(own),
             _ => caller,
         };
-        Sender { caller, session: self.session, number: 0 }
+        Sender { caller, session: self.session, number: 0, life: None }
     }
 
     /// Returns the time since some moment.

@@ -2,7 +2,7 @@
 //! question about the cluster.
 
 use crate::error::{Error, Result};
-use crate::message::{Refusal, Request, Response, Sender, SessionId};
+use crate::message::{Life, Refusal, Request, Response, Sender, SessionId};
 use canopy_model::Credentials;
 use canopy_namespace::operation::Caller;
 use canopy_partition::{ServerId, SplitPolicy};
@@ -22,6 +22,7 @@ pub(crate) enum Envelope<'a> {
         claim: Claim<'a>,
         session: SessionId,
         number: u64,
+        life: Option<Life>,
         /// Marks of the ids that a user's request names (`handles`).
         marks: Vec<u64>,
         #[serde(borrow)]
@@ -109,6 +110,7 @@ enum Sending<'a> {
         claim: Claim<'a>,
         session: SessionId,
         number: u64,
+        life: Option<Life>,
         marks: Vec<u64>,
         request: &'a Request<'a>,
     },
@@ -122,9 +124,9 @@ pub(crate) fn request(
     request: &Request<'_>,
     marks: Vec<u64>,
 ) -> Vec<u8> {
-    let Sender { caller, session, number } = sender;
+    let Sender { caller, session, number, life } = sender;
     let claim = Claim::of(caller);
-    encode(&Sending::Request { generation, server, claim, session, number, marks, request })
+    encode(&Sending::Request { generation, server, claim, session, number, life, marks, request })
 }
 
 /// Variants of `Envelope`, `Claim` and `Request`, as they are encoded. A test compares them.
@@ -156,10 +158,10 @@ pub(crate) fn class_of(bytes: &[u8]) -> RequestClass {
         return RequestClass::Server;
     }
     // Servers send no marks.
-    let head = postcard::take_from_bytes::<(u64, ServerId, u32, SessionId, u64, u32, u32)>(rest);
-    match head {
-        Ok(((_, _, TRUSTED, _, _, 0, OF_SERVER), _)) => RequestClass::Server,
-        Ok(((_, _, TRUSTED, SessionId::SERVER, _, 0, _), _)) if kind == REQUEST => {
+    type Head = (u64, ServerId, u32, SessionId, u64, Option<Life>, u32, u32);
+    match postcard::take_from_bytes::<Head>(rest) {
+        Ok(((_, _, TRUSTED, _, _, _, 0, OF_SERVER), _)) => RequestClass::Server,
+        Ok(((_, _, TRUSTED, SessionId::SERVER, _, _, 0, _), _)) if kind == REQUEST => {
             RequestClass::Nested
         }
         _ => RequestClass::Client,
@@ -219,6 +221,7 @@ mod tests {
             claim: Claim::Trusted,
             session: SessionId(5),
             number: 6,
+            life: None,
             marks: Vec::new(),
             request: Request::DirectoryAtServer(ROOT),
         };

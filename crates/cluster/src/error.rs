@@ -79,6 +79,10 @@ pub enum Error {
          {0}'"
     )]
     Unrestored(String),
+    /// The session may have lost the locks at the server under which a change was made. They have to be
+    /// restored first.
+    #[error("locks at server {0} may be lost")]
+    LocksLost(ServerId),
     /// A hand-over stopped: a server was busy, has gone, or a test has stopped it.
     #[error("the hand-over of {0} has stopped")]
     Stopped(PartitionId),

@@ -209,6 +209,11 @@ impl ClientHolds {
         self.0.lock().heard.get(&server).is_some_and(|heard| heard.elapsed() >= HEARD)
     }
 
+    /// Returns the life of the session at a server, if it is known.
+    pub(crate) fn life_at(&self, server: ServerId) -> Option<Life> {
+        self.0.lock().lives.get(&server).copied()
+    }
+
     /// Returns the server at which a file is held.
     pub(crate) fn server_of(&self, id: FileId) -> Option<ServerId> {
         self.0.lock().files.get(&id).map(|file| file.server)

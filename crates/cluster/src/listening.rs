@@ -172,6 +172,7 @@ impl ListeningProcess {
         let mut membership =
             MembershipSettings::new(inner.process.server_count(), &*environment.storage);
         membership.lease = settings.lease.unwrap_or(membership.lease);
+        membership.has_certificate = settings.security.tls.is_some();
         let hosting: Arc<dyn Hosting> = inner.clone();
         let membership = Membership::join(environment, &own, membership, hosting)?;
         let membership = Arc::new(membership);
@@ -381,7 +382,7 @@ impl Inner {
         envelope: &Envelope<'_>,
         may_wait: bool,
     ) -> Result<(Response, Option<Vec<u64>>)> {
-        let Envelope::Request { generation, server, claim, session, number, marks, request } =
+        let Envelope::Request { generation, server, claim, session, number, life, marks, request } =
             envelope
         else {
             return Err(Error::Unfit);
@@ -389,7 +390,7 @@ impl Inner {
         if *generation != self.process.generation() {
             return Err(Error::Restored);
         }
-        let (session, number) = (*session, *number);
+        let (session, number, life) = (*session, *number, *life);
         let owner = Owner::of(peer);
         if !self.rights.may_be_server(peer) {
             self.key.check_session(session, owner)?;
@@ -407,7 +408,7 @@ impl Inner {
             Allowed::Server => Caller::Trusted,
             Allowed::User(who) => Caller::User(who),
         };
-        let sender = Sender { caller, session, number };
+        let sender = Sender { caller, session, number, life };
         let answer = self.process.answer_as(*server, sender, request, may_wait);
         let response = answer.map_err(|error| self.without_loss(*server, error))?;
         let marks = needs_marks.then(|| self.key.marks(owner, request, &response));

@@ -48,12 +48,15 @@ pub struct Sender<'a> {
     /// Number of a change in its session ([`ChangeId::number`]): a change that is sent again has the
     /// same number, and is executed once. 0 for a request that changes nothing.
     pub number: u64,
+    /// The life of the session at the server in which it has locks on the file of a change. The change
+    /// is refused if the session has lost them since. None if no lock matters.
+    pub life: Option<Life>,
 }
 
 impl Sender<'_> {
     /// A server of the namespace.
     pub const SERVER: Sender<'static> =
-        Sender { caller: Caller::Trusted, session: SessionId::SERVER, number: 0 };
+        Sender { caller: Caller::Trusted, session: SessionId::SERVER, number: 0, life: None };
 
     /// Returns the change of the session that the request is; none if it has no number.
     pub(crate) fn change(&self) -> Option<ChangeId> {
@@ -441,6 +444,8 @@ pub enum Refusal {
     Failed(Failure),
     /// The namespace was restored to a snapshot since the sender was started.
     Restored,
+    /// The session has lost the locks that a change needs.
+    LocksLost(ServerId),
 }
 
 impl From<&Error> for Refusal {
@@ -456,6 +461,7 @@ impl From<&Error> for Refusal {
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Restored => Refusal::Restored,
+            Error::LocksLost(server) => Refusal::LocksLost(*server),
             Error::Namespace(error) => Refusal::Failed(error.into()),
             Error::Short(_, short) => {
                 Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
@@ -482,6 +488,7 @@ impl From<Refusal> for Error {
             Refusal::NotYet(what) => Error::NotYet(what.into()),
             Refusal::Stopped(partition) => Error::Stopped(partition),
             Refusal::Restored => Error::Restored,
+            Refusal::LocksLost(server) => Error::LocksLost(server),
             Refusal::Failed(failure) => Error::Namespace(failure.into()),
         }
     }

@@ -311,11 +311,15 @@ impl Server {
         execute: impl FnOnce() -> Result<Reply>,
     ) -> Result<(Reply, bool)> {
         let change = sender.change().filter(|_| matches!(operation, Operation::Change(_)));
-        let Some(change) = change else { return Ok((execute()?, true)) };
+        let Some(change) = change else {
+            self.check_life(sender)?;
+            return Ok((execute()?, true));
+        };
         self.sessions.begin(sender.session)?;
         if let Some(reply) = self.tablet.reply_to(change, operation)? {
             return Ok((reply, false));
         }
+        self.check_life(sender)?;
         let running = ChangeId::begin(Some(change));
         let executed = execute();
         drop(running);

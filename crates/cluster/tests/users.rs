@@ -219,7 +219,7 @@ fn restore_no_locks(other: &Remote, own: FileId) {
     let restore = Request::Lock(LockRequest { id: own, ticket: 1, ask });
     let who = Credentials::new(OTHER, []);
     let session = other.begin_session().unwrap();
-    let sender = Sender { caller: Caller::User(&who), session, number: 0 };
+    let sender = Sender { caller: Caller::User(&who), session, number: 0, life: None };
     let is_denied = |server: u32| match other.ask(ServerId(server), sender, &restore) {
         Err(Error::Namespace(error)) => error.errno() == Errno::ACCESS,
         _ => false,
@@ -232,7 +232,7 @@ fn share_no_session(node: &ListeningProcess, one: &Remote, other: &Remote, own: 
     let session = one.begin_session().unwrap();
     let ask = |remote: &Remote, session, uid, request: &Request<'_>| {
         let who = Credentials::new(uid, []);
-        let sender = Sender { caller: Caller::User(&who), session, number: 0 };
+        let sender = Sender { caller: Caller::User(&who), session, number: 0, life: None };
         match remote.ask(ServerId(0), sender, request) {
             Ok(_) => None,
             Err(Error::Namespace(error)) => Some(error.errno()),
@@ -262,7 +262,7 @@ fn share_no_objects(other: &Remote, session: SessionId, file: FileId) {
         let put = PutChunks { session: maker.0, small: None, chunks, size_min: 0 };
         let change =
             Change::PutChunks { id: file, put, writer: Writer::Member(Cow::Owned(vec![])) };
-        let sender = Sender { caller: Caller::User(&who), session: own, number: 0 };
+        let sender = Sender { caller: Caller::User(&who), session: own, number: 0, life: None };
         let request = Request::Execute(Operation::Change(change));
         match other.ask(ServerId(0), sender, &request).unwrap_err() {
             Error::Namespace(error) => error.errno(),
@@ -279,7 +279,7 @@ fn begin_many_sessions(node: &ListeningProcess, one: &Remote, other: &Remote) {
     let renew = |remote: &Remote, uid| {
         let who = Credentials::new(uid, []);
         let session = remote.begin_session().unwrap();
-        let sender = Sender { caller: Caller::User(&who), session, number: 0 };
+        let sender = Sender { caller: Caller::User(&who), session, number: 0, life: None };
         remote.ask(ServerId(0), sender, &Request::Renew(Vec::new()))
     };
     let begun = (0..10_000).take_while(|_| renew(one, ONE).is_ok()).count();

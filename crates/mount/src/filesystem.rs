@@ -370,14 +370,15 @@ impl fuser::Filesystem for Filesystem {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let _work = self.work_for(request);
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        self.create_file(request, self.node(parent), name, &new, reply);
+        let is_exclusive = flags & nix::libc::O_EXCL != 0;
+        self.create_file(request, self.node(parent), name, &new, is_exclusive, reply);
     }
 
     fn read(

@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -107,6 +108,53 @@ fn programs_that_wait_for_servers_can_be_ended() {
     site.start();
     assert_eq!(shell(&on, "cat file; ls"), "textfile\n");
     success(&site.unmount("on"));
+}
+
+/// A mount that stands still loses its locks to others. It once wrote over their bytes afterwards.
+#[test]
+fn a_mount_that_stood_still_writes_nothing_under_locks_that_it_has_lost() {
+    let mut site = Site::new(2, 1);
+    let (one, other) = (site.mount("one", &[]), site.mount("other", &[]));
+    let names = ["synced", "closed", "unlocked", "cut"];
+    let open = |on: &Path| {
+        names.map(|name| File::options().read(true).write(true).open(on.join(name)).unwrap())
+    };
+    names.iter().for_each(|name| fs::write(one.join(name), "begin").unwrap());
+    let (mine, others) = (open(&one), open(&other));
+    for file in &mine {
+        file.lock().unwrap();
+        file.write_all_at(b"stale", 0).unwrap();
+    }
+    let process = Pid::from_raw(rustix_xattr(&one));
+    kill(process, Signal::SIGSTOP).unwrap();
+    for file in &others {
+        file.lock().unwrap();
+        file.write_all_at(b"newer", 0).unwrap();
+        file.sync_all().unwrap();
+        file.unlock().unwrap();
+    }
+    kill(process, Signal::SIGCONT).unwrap();
+    let [synced, closed, unlocked, cut] = mine;
+    let errno = |done: std::io::Result<()>| done.err().and_then(|error| error.raw_os_error());
+    let eio = Some(nix::libc::EIO);
+    assert_eq!(errno(synced.sync_all()), eio);
+    assert_eq!(nix::unistd::close(closed), Err(nix::errno::Errno::EIO));
+    assert_eq!(errno(unlocked.unlock()), eio);
+    assert_eq!(nix::unistd::close(unlocked), Err(nix::errno::Errno::EIO));
+    assert_eq!(errno(cut.set_len(2)), eio);
+    drop((synced, cut));
+    for (name, on) in names.iter().flat_map(|name| [(name, &one), (name, &other)]) {
+        assert_eq!(fs::read_to_string(on.join(name)).unwrap(), "newer", "{name}");
+    }
+    // Locks and files are usable again.
+    for file in &open(&one) {
+        file.lock().unwrap();
+        file.write_all_at(b"again", 0).unwrap();
+        file.unlock().unwrap();
+    }
+    for name in names {
+        assert_eq!(fs::read_to_string(other.join(name)).unwrap(), "again", "{name}");
+    }
 }
 
 #[test]

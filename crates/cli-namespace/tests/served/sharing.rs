@@ -1,12 +1,14 @@
 //! Two mounts of one namespace: changes that one makes, as the other sees them.
 
-use crate::common::{shell, success, wait_until};
+use crate::common::{as_user, shell, success, wait_until};
 use crate::site::Site;
 use rustix::fs::{CWD, FileType as RustixType, Mode, OFlags, fstat, makedev, mknodat, open};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A cluster that is mounted twice. Directories are not cached, so that there is nothing to wait for.
@@ -83,6 +85,89 @@ fn descriptors_of_removed_files_stay_whatever_the_kernel_reports() {
     }
     drop(opened);
     success(&site.unmount("on"));
+}
+
+/// The kernel asks for a new file where it knows of none; another mount has made it meanwhile.
+#[test]
+fn files_that_two_mounts_make_at_once_can_be_opened() {
+    const FILES: usize = 300;
+    let (site, one, other) = twice();
+    let numbers = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    std::thread::scope(|scope| {
+        for (own, on) in [&one, &other].into_iter().enumerate() {
+            let numbers = &numbers;
+            scope.spawn(move || {
+                for number in 0..FILES {
+                    numbers[own].store(number, Ordering::SeqCst);
+                    // Both begin at the same moment.
+                    while numbers[1 - own].load(Ordering::SeqCst) < number {
+                        std::hint::spin_loop();
+                    }
+                    let path = on.join(format!("f{number}"));
+                    let mut file = OpenOptions::new().append(true).create(true).open(&path);
+                    let file = file.as_mut().unwrap_or_else(|error| panic!("{number}: {error}"));
+                    file.write_all(b"line\n").unwrap();
+                }
+                numbers[own].store(FILES, Ordering::SeqCst);
+            });
+        }
+    });
+    // Whoever asks for a new file gets one, or an error.
+    let path = one.join("f0");
+    let error = OpenOptions::new().append(true).create_new(true).open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read_dir(&one).unwrap().count(), FILES);
+    // Permissions are those of the file that is there.
+    fs::set_permissions(other.join("f1"), PermissionsExt::from_mode(0o600)).unwrap();
+    let refused = as_user(1000, "sh").args(["-c", ": >> f1"]).current_dir(&one).output().unwrap();
+    assert!(!refused.status.success());
+    drop(site);
+}
+
+/// A program that reads a file, waits for a word, and prints the file from a map.
+const MAPPER: &str = "import mmap,os,sys\n\
+    f = open(sys.argv[1], 'r+b')\n\
+    f.read()\n\
+    os.write(1, b'r')\n\
+    sys.stdin.readline()\n\
+    m = mmap.mmap(f.fileno(), os.fstat(f.fileno()).st_size)\n\
+    sys.stdout.buffer.write(m[:])\n";
+
+/// Bytes are never older than the size that stat(2) has shown: once they were zeros, and maps ended
+/// programs by SIGBUS.
+#[test]
+fn open_files_show_what_another_mount_has_appended() {
+    let (_site, one, other) = twice();
+    for size in [0, 10, 3700, 5000, 100_000] {
+        let (here, there) = (one.join(size.to_string()), other.join(size.to_string()));
+        fs::write(&here, vec![b'a'; size]).unwrap();
+        let mut mapper = Command::new("python3");
+        let mapper = mapper.args(["-c", MAPPER]).arg(&there).stdin(Stdio::piped());
+        let mut mapper = mapper.stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0];
+        mapper.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let mut expected = vec![b'a'; size];
+        let mut file = OpenOptions::new().read(true).write(true).open(&there).unwrap();
+        let mut read = Vec::new();
+        file.read_to_end(&mut read).unwrap();
+        for round in 0..3 {
+            let appended = vec![b'b' + round; 300];
+            OpenOptions::new().append(true).open(&here).unwrap().write_all(&appended).unwrap();
+            expected.extend(&appended);
+            // As tail(1) does.
+            assert_eq!(file.metadata().unwrap().len(), expected.len() as u64);
+            file.read_to_end(&mut read).unwrap();
+            assert!(read == expected, "{size}, {round}: {} bytes", read.len());
+        }
+        // The first look at the part that is new is through a map.
+        let appended = vec![b'm'; 300];
+        OpenOptions::new().append(true).open(&here).unwrap().write_all(&appended).unwrap();
+        expected.extend(&appended);
+        mapper.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mapped = mapper.wait_with_output().unwrap();
+        assert!(mapped.status.success(), "{size}: {:?}", mapped.status);
+        assert!(mapped.stdout == expected, "{size}: {} bytes", mapped.stdout.len());
+    }
 }
 
 /// Programs on two mounts append in turn: under a lock, or after what the other wrote was sent.

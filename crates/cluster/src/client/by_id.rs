@@ -2,7 +2,7 @@
 
 use super::Client;
 use crate::error::{Error, Result};
-use crate::message::{Request, Response};
+use crate::message::{Request, Response, Sender};
 use crate::refusals::is_undecided;
 use crate::tries::undecided;
 use canopy_namespace::FileId;
@@ -49,9 +49,12 @@ impl Client {
     ) -> Result<(Response, ServerId)> {
         let likely = self.likely_servers(id)?;
         let numbered = self.number(caller, request);
-        let sender = numbered.sender;
+        let ask = |server| {
+            let life = self.life_of_locks(server, id, request)?;
+            self.ask(server, Sender { life, ..numbered.sender }, request)
+        };
         for server in likely {
-            match self.ask(server, sender, request) {
+            match ask(server) {
                 Err(Error::WrongServer { .. }) => {}
                 reply => return Ok((reply?, server)),
             }
@@ -63,7 +66,7 @@ impl Client {
         loop {
             let (mut changes, mut server) = (Vec::new(), ServerId(0));
             while server.0 < self.server_count() {
-                match self.ask(server, sender, request) {
+                match ask(server) {
                     Err(Error::WrongServer { changes: of_server, servers, .. }) => {
                         // The file may be on one that was added: who gave it knows that one.
                         self.servers.fetch_max(servers, Ordering::Relaxed);

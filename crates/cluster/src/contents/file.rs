@@ -40,6 +40,8 @@ pub(super) struct State {
     pub(super) sending: Option<Arc<Pending>>,
     /// Changes since.
     pub(super) pending: Pending,
+    /// Whether changes were dropped, and no program was told so.
+    pub(super) has_lost: bool,
 }
 
 /// Bytes of a chunk beneath changes that were not sent.
@@ -68,6 +70,7 @@ impl OpenFile {
             version: 0,
             sending: None,
             pending: Pending::default(),
+            has_lost: false,
         };
         state.learn(0, stored);
         OpenFile {
@@ -185,6 +188,15 @@ impl State {
             end = end.max((at + bytes.len()) as u64);
         });
         end
+    }
+
+    /// Has the records read anew if an inode shows that they have changed.
+    pub(super) fn note_shown(&mut self, inode: &Inode) {
+        let of = |inode: &Inode| (inode.size, inode.mtime_ns, inode.ctime_ns, inode.flags);
+        if of(inode) != of(&self.inode) {
+            self.is_stale = true;
+            self.version += 1;
+        }
     }
 
     /// Gives an inode what was written and is not in its record.

@@ -15,7 +15,7 @@ use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
     CHUNKS_MAX, Change, ChunkChange, Operation, Piece, PutChunks, WriteSmall, program,
 };
-use canopy_namespace::{ChunkId, Error, Inode, Reply, Result, Stored};
+use canopy_namespace::{ChunkId, Error, FileId, Inode, Reply, Result, Stored};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -64,8 +64,40 @@ impl Files {
         self.flush_held(file)
     }
 
-    /// Does the same for a caller that has `flushing`.
+    /// Does the same for a program that has to learn once that something was dropped before.
+    pub(super) fn flush_reporting(&self, file: &OpenFile) -> Result<()> {
+        let flushed = self.flush(file);
+        match std::mem::take(&mut file.state.lock().has_lost) {
+            true => Err(Errno::IO.into()),
+            false => flushed,
+        }
+    }
+
+    /// Sends what was written, for a caller that has `flushing`. If programs have lost locks on the
+    /// file, others may have written since: then it is dropped.
     pub(super) fn flush_held(&self, file: &OpenFile) -> Result<()> {
+        if file.is_clean() {
+            return Ok(());
+        }
+        let sent = self.operations.check_locks(file.id).and_then(|()| self.send_pending(file));
+        if sent.is_err() && self.has_lost_locks(file.id) {
+            let mut state = file.state.lock();
+            let lost = std::mem::take(&mut state.pending);
+            self.waiting.fetch_sub(lost.cost(), Ordering::Relaxed);
+            state.has_lost = true;
+            drop(state);
+            file.doubt();
+            return Err(Errno::IO.into());
+        }
+        sent
+    }
+
+    fn has_lost_locks(&self, id: FileId) -> bool {
+        let checked = self.operations.check_locks(id);
+        checked.is_err_and(|error| matches!(error, Error::Posix(Errno::IO)))
+    }
+
+    fn send_pending(&self, file: &OpenFile) -> Result<()> {
         // A partial send cannot be undone, so no signal interrupts it.
         let _work = program::work_for_nobody();
         let work = {

@@ -44,8 +44,12 @@ impl FileLocks for ClusterNamespace {
     }
 
     fn unlock(&self, id: FileId, owner: LockOwner, range: LockRange) -> Result<()> {
-        let sent = self.files.find(id).map_or(Ok(()), |file| self.files.flush(&file));
-        // The lock goes, too, if nothing can be sent: then close(2) reports the error.
+        let sent = self.files.find(id).map_or(Ok(()), |file| {
+            self.files.flush(&file)?;
+            // The error stays for close(2): many programs do not look at this one.
+            if file.state.lock().has_lost { Err(Errno::IO.into()) } else { Ok(()) }
+        });
+        // The lock goes, too, if nothing can be sent.
         self.locks_of_servers()?.unlock(id, owner, range)?;
         sent
     }

@@ -20,8 +20,9 @@
 //! - What was written is sent when the file is closed or synced, when its length or attributes are
 //!   set, when much waits, and after some seconds. Until then only this client sees it. All of it
 //!   is sent in one operation, with the size. Only very many chunks take several operations.
-//! - A file that is opened is read anew. A client that has it open may read older bytes until then,
-//!   but never some that the file did not have, nor after its own writes less than these.
+//! - A file that is opened is read anew, and so is one whose attributes show a change. A client that
+//!   has it open may read older bytes until then, but never some that the file did not have, nor after
+//!   its own writes less than these.
 //! - Writes of several clients to one file, even to one chunk, never take each other back, unless
 //!   they concern the same bytes. Of these, what is sent last counts.
 //! - A client that dies loses what it did not send. It leaves objects that no record names.
@@ -639,14 +640,17 @@ impl Files {
         Err(Errno::BUSY.into())
     }
 
-    /// Gives the inodes in a reply what was written here.
+    /// Gives the inodes in a reply what was written here. Contents are read anew if a reply shows that
+    /// they have changed: bytes are never older than a size that programs know.
     fn describe(&self, reply: &mut Reply) {
         if self.open.lock().is_empty() {
             return;
         }
         let describe = |inode: &mut Inode| {
             if let Some(file) = self.find(inode.id) {
-                file.state.lock().describe(inode);
+                let mut state = file.state.lock();
+                state.note_shown(inode);
+                state.describe(inode);
             }
         };
         match reply {
@@ -764,11 +768,11 @@ impl FileContents for ClusterNamespace {
     }
 
     fn publish(&self, id: FileId) -> Result<()> {
-        self.files.flush(&*self.files.opened(id)?)
+        self.files.flush_reporting(&*self.files.opened(id)?)
     }
 
     fn sync_contents(&self, id: FileId) -> Result<()> {
-        self.files.flush(&*self.files.opened(id)?)?;
+        self.files.flush_reporting(&*self.files.opened(id)?)?;
         match self.files.execute(&Operation::Change(Change::Sync(id)))? {
             Reply::Done => Ok(()),
             _ => Err(unfit()),

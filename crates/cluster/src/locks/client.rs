@@ -8,9 +8,11 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::locks::{LockAsk, LockReply, LockRequest, LockTable};
-use crate::message::{Request, Response, SessionId};
+use crate::message::{Life, Request, Response, SessionId};
 use canopy_namespace::FileId;
-use canopy_namespace::operation::{Caller, FileLock, FileLocks, LockOutcome, LockOwner, LockRange};
+use canopy_namespace::operation::{
+    Caller, Change, FileLock, FileLocks, LockOutcome, LockOwner, LockRange, Operation,
+};
 use canopy_partition::ServerId;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -300,6 +302,36 @@ impl Client {
         if is_lost { Err(canopy_namespace::Error::from(Errno::IO).into()) } else { Ok(()) }
     }
 
+    /// Returns the life of the session at a server in which its locks on a file hold; none if it has no
+    /// locks there, or if the request does not change contents.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `IO` if locks are lost, and with `LocksLost` if they may be.
+    pub(crate) fn life_of_locks(
+        &self,
+        server: ServerId,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<Option<Life>> {
+        if !changes_contents(request) {
+            return Ok(None);
+        }
+        let Some(file) = self.locks.find(id) else { return Ok(None) };
+        // Asked first: locks are in doubt before the client takes on another life.
+        let life = self.held.life_at(server);
+        let _asking = file.asking.lock();
+        self.restore_if_unsure(id, &file);
+        let is_unsure = self.locks.unsure.lock().contains(&id);
+        let state = file.state.lock();
+        match life {
+            _ if !state.lost.is_empty() => Err(canopy_namespace::Error::from(Errno::IO).into()),
+            _ if state.held.is_empty() => Ok(None),
+            Some(life) if !is_unsure => Ok(Some(life)),
+            _ => Err(Error::LocksLost(server)),
+        }
+    }
+
     fn try_lock(&self, id: FileId, wanted: &FileLock, waits: bool) -> Result<LockOutcome> {
         let file = self.locks.file(id);
         let outcome = {
@@ -444,6 +476,18 @@ impl Client {
             }
             return Ok(());
         }
+    }
+}
+
+/// Returns whether a request changes bytes of a file.
+fn changes_contents(request: &Request<'_>) -> bool {
+    match request {
+        Request::Execute(Operation::Change(change)) => match change {
+            Change::WriteSmall { .. } | Change::PutChunks { .. } => true,
+            Change::SetAttributes { set, .. } => set.size.is_some(),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

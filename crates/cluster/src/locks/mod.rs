@@ -30,6 +30,9 @@
 //!    So it does not restore one that the server's predecessor had given to others. This relies on
 //!    clocks that run at the same speed within a tenth.
 //! 4. Programs whose lock was lost get EIO for the file until they have given it back.
+//! 5. A change of contents by a client with locks on the file names the life of its session in which
+//!    the client has them. A server refuses it in another life. So nothing that was written under a
+//!    lost lock reaches the file, however late it comes; the client drops it.
 //!
 //! A client that is slower than that to restore its locks loses them: the clock decides about loss,
 //! not about exclusion.
@@ -217,6 +220,14 @@ impl Server {
             reply
         });
         Ok(Response::Lock(reply.unwrap_or(LockReply::NotHeld)))
+    }
+
+    /// Fails with `LocksLost` if a session has lost the locks under which a change was made.
+    pub(crate) fn check_life(&self, sender: Sender<'_>) -> Result<()> {
+        match sender.life {
+            Some(life) if life != self.life(sender.session) => Err(Error::LocksLost(self.id)),
+            _ => Ok(()),
+        }
     }
 
     /// Fails unless a user may open a file so that it can be locked. Linux takes a descriptor.

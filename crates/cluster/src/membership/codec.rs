@@ -1,7 +1,7 @@
 //! Bytes of a cluster map, and names of its versions.
 //!
 //! ```text
-//! "CANOPYC2"   8 bytes: kind of the object and version of the format
+//! "CANOPYC3"   8 bytes: kind of the object and version of the format
 //! CRC-32       4 bytes, little-endian: of all that follows
 //! ClusterMap   postcard
 //! ```
@@ -12,7 +12,7 @@
 use super::map::{ADDRESS_BYTES_MAX, ClusterMap, PROCESSES_MAX, ProcessState, SERVERS_MAX};
 use canopy_store::{Error, Result};
 
-const MAGIC: &[u8; 8] = b"CANOPYC2";
+const MAGIC: &[u8; 8] = b"CANOPYC3";
 const HEAD: usize = 12;
 
 /// Names of all versions begin so.

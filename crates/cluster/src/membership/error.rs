@@ -1,6 +1,6 @@
 //! Errors of a membership.
 
-use super::map::ProcessId;
+use super::map::{MapProcess, ProcessId, Terms};
 use canopy_store::ErrorKind;
 use std::time::Duration;
 
@@ -30,6 +30,19 @@ pub enum MembershipError {
         /// The length of its lease.
         lease: Duration,
     },
+    /// A living process of the cluster has a certificate and this one has none, or the reverse.
+    #[error(
+        "{address}, which is running, has {other} certificate, and this process has {own}: all processes of \
+         a cluster need certificates, or none; end all others first",
+        other = article(*.has_certificate),
+        own = if *.has_certificate { "none" } else { "one" },
+    )]
+    OtherCertificates {
+        /// The address of that process.
+        address: String,
+        /// Whether that process has a certificate.
+        has_certificate: bool,
+    },
     /// An address or a number is beyond its limit.
     #[error("{0}")]
     Limit(String),
@@ -49,7 +62,20 @@ fn because(cause: &Option<String>) -> String {
     cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default()
 }
 
+fn article(has_certificate: bool) -> &'static str {
+    if has_certificate { "a" } else { "no" }
+}
+
 impl MembershipError {
+    /// Returns the error of a process whose terms differ from those of a living one.
+    pub(super) fn other_terms(own: Terms, living: &MapProcess) -> Self {
+        let MapProcess { address, has_certificate, .. } = living.clone();
+        match has_certificate == own.has_certificate {
+            true => MembershipError::OtherLease { address, lease: living.lease() },
+            false => MembershipError::OtherCertificates { address, has_certificate },
+        }
+    }
+
     /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -57,7 +83,9 @@ impl MembershipError {
             MembershipError::AddressTaken { .. } | MembershipError::TimedOut { .. } => {
                 ErrorKind::Busy
             }
-            MembershipError::Limit(_) | MembershipError::OtherLease { .. } => ErrorKind::Invalid,
+            MembershipError::Limit(_)
+            | MembershipError::OtherLease { .. }
+            | MembershipError::OtherCertificates { .. } => ErrorKind::Invalid,
         }
     }
 }

@@ -57,12 +57,34 @@ pub struct MapProcess {
     pub state: ProcessState,
     /// Length of its lease in milliseconds. Living processes have one length.
     pub lease_ms: u64,
+    /// Whether it has a certificate, by which others know it. All living processes have one, or none.
+    pub has_certificate: bool,
+}
+
+/// Properties in which all living processes of a cluster agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Length of the lease.
+    pub(crate) lease: Duration,
+    /// Whether they have certificates.
+    pub(crate) has_certificate: bool,
+}
+
+impl From<Duration> for Terms {
+    /// Returns the terms of processes without certificates.
+    fn from(lease: Duration) -> Self {
+        Terms { lease, has_certificate: false }
+    }
 }
 
 impl MapProcess {
     /// Returns the length of its lease.
     pub fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
+    }
+
+    fn agrees(&self, terms: Terms) -> bool {
+        (self.lease_ms, self.has_certificate) == (milliseconds(terms.lease), terms.has_certificate)
     }
 }
 
@@ -119,15 +141,14 @@ impl ClusterMap {
         self.processes.iter().find(at).map(|(id, _)| *id)
     }
 
-    /// Returns a process whose lease has another length, of those chosen.
-    pub(crate) fn with_other_lease(
+    /// Returns a process with other terms, of those chosen.
+    pub(crate) fn with_other_terms(
         &self,
-        lease: Duration,
+        terms: Terms,
         is_chosen: impl Fn(ProcessId, &MapProcess) -> bool,
     ) -> Option<ProcessId> {
-        let is_other = |(id, one): &(&ProcessId, &MapProcess)| {
-            one.lease_ms != milliseconds(lease) && is_chosen(**id, one)
-        };
+        let is_other =
+            |(id, one): &(&ProcessId, &MapProcess)| !one.agrees(terms) && is_chosen(**id, one);
         self.processes.iter().find(is_other).map(|(id, _)| *id)
     }
 
@@ -136,22 +157,30 @@ impl ClusterMap {
         &self,
         process: ProcessId,
         address: &str,
-        lease: Duration,
+        terms: impl Into<Terms>,
         servers: usize,
     ) -> Self {
         let mut next = self.next();
-        let (state, lease_ms) = (ProcessState::Joining, milliseconds(lease));
-        next.processes.insert(process, MapProcess { address: address.to_owned(), state, lease_ms });
+        let Terms { lease, has_certificate } = terms.into();
+        let (address, state) = (address.to_owned(), ProcessState::Joining);
+        let one = MapProcess { address, state, lease_ms: milliseconds(lease), has_certificate };
+        next.processes.insert(process, one);
         next.servers.resize(servers.max(self.servers.len()), Assignment::default());
         next
     }
 
     /// Returns the next version, in which `process` takes the place of another one, which has ended.
     /// No other server moves.
-    pub(crate) fn replaced(&self, ended: ProcessId, process: ProcessId, lease: Duration) -> Self {
+    pub(crate) fn replaced(
+        &self,
+        ended: ProcessId,
+        process: ProcessId,
+        terms: impl Into<Terms>,
+    ) -> Self {
         let mut next = self.next();
         let Some(mut place) = next.processes.remove(&ended) else { return next };
-        place.lease_ms = milliseconds(lease);
+        let Terms { lease, has_certificate } = terms.into();
+        (place.lease_ms, place.has_certificate) = (milliseconds(lease), has_certificate);
         // The drain was that of the process before.
         if place.state == ProcessState::Draining {
             place.state = ProcessState::Joining;

@@ -2,7 +2,7 @@
 //! outside, as times since any fixed moment by a clock that never goes back.
 
 use super::leases::{KEPT, Observations, Renewal, Timing};
-use super::map::{ClusterMap, MapProcess, ProcessId, ProcessState};
+use super::map::{ClusterMap, MapProcess, ProcessId, ProcessState, Terms};
 use super::rules::{Departure, Situation, is_released};
 use canopy_partition::ServerId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +38,8 @@ pub(super) enum End {
     Left,
     /// A living process has its address.
     AddressTaken(ProcessId),
-    /// The lease of a living process has another length.
-    OtherLease(ProcessId),
+    /// A living process has other terms.
+    OtherTerms(ProcessId),
 }
 
 /// Findings of one look at storage.
@@ -73,6 +73,7 @@ enum Run {
 
 /// State of a process' membership.
 pub(super) struct Member {
+    terms: Terms,
     timing: Timing,
     address: String,
     servers: usize,
@@ -124,11 +125,13 @@ impl Member {
         me: ProcessId,
         address: &str,
         servers: usize,
-        timing: Timing,
+        terms: impl Into<Terms>,
         now: Duration,
     ) -> Self {
+        let terms = terms.into();
         Member {
-            timing,
+            terms,
+            timing: Timing { lease: terms.lease },
             address: address.to_owned(),
             servers,
             me,
@@ -158,6 +161,10 @@ impl Member {
 
     pub(super) fn map(&self) -> &Arc<ClusterMap> {
         &self.map
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
     }
 
     pub(super) fn end(&self) -> Option<End> {
@@ -358,11 +365,11 @@ impl Member {
         let other = self.map.at_address(&self.address, self.me);
         // Two renewals were made since this process looks on: the other one lives.
         let lives = |one: &ProcessId| self.observations.of(*one).is_some_and(|one| one.news >= 2);
-        let with_other_lease = self.map.with_other_lease(self.timing.lease, |one, _| lives(&one));
+        let with_other_terms = self.map.with_other_terms(self.terms, |one, _| lives(&one));
         if let Some(other) = other.filter(lives) {
             self.end = Some(End::AddressTaken(other));
-        } else if let Some(other) = with_other_lease {
-            self.end = Some(End::OtherLease(other));
+        } else if let Some(other) = with_other_terms {
+            self.end = Some(End::OtherTerms(other));
         } else if self.departure == Departure::Leave && self.is_idle() {
             self.end = Some(End::Left);
         }
@@ -466,18 +473,18 @@ impl Member {
         }
     }
 
-    /// Returns whether a process of the map may live whose lease has another length.
-    fn awaits_other_lease(&self) -> bool {
+    /// Returns whether a process of the map may live that has other terms.
+    fn awaits_other_terms(&self) -> bool {
         let own = self.timing.lease;
         let may_live = |process, one: &MapProcess| {
             let timing = Timing { lease: own.max(one.lease()) };
             !self.observations.has_ended(timing, process)
         };
-        self.map.with_other_lease(own, may_live).is_some()
+        self.map.with_other_terms(self.terms, may_live).is_some()
     }
 
     fn proposal(&self, now: Duration) -> Option<ClusterMap> {
-        if !self.is_inside() && (now < self.rejoin || self.awaits_other_lease()) {
+        if !self.is_inside() && (now < self.rejoin || self.awaits_other_terms()) {
             return None;
         }
         let processes = self.map.processes.keys().copied();
@@ -486,7 +493,7 @@ impl Member {
             map: &self.map,
             me: self.me,
             address: &self.address,
-            lease: self.timing.lease,
+            terms: self.terms,
             servers: self.servers,
             ended: &ended.collect(),
             applied: &self.observations.applied(),

@@ -50,6 +50,7 @@ pub(crate) use outside::remove_all;
 pub use outside::{add_servers, drain, is_stopped, living, survey};
 
 use self::leases::Timing;
+use self::map::Terms;
 use self::member::{End, Member};
 use self::rules::Departure;
 use self::worker::Shared;
@@ -85,13 +86,15 @@ pub struct MembershipSettings {
     /// Length of a lease: 1 s suits a directory, 3 s a bucket. All processes use one length. A process
     /// renews three times, and looks at storage five times, in this time.
     pub lease: Duration,
+    /// Whether the process has a certificate. All processes have one, or none.
+    pub has_certificate: bool,
 }
 
 impl MembershipSettings {
     /// Returns the settings that suit storage of files or of a bucket.
     pub fn new(servers: u32, storage: &dyn canopy_store::storage::Storage) -> Self {
         let lease = Duration::from_secs(if storage.server().is_empty() { 1 } else { 3 });
-        MembershipSettings { servers, lease }
+        MembershipSettings { servers, lease, has_certificate: false }
     }
 }
 
@@ -132,8 +135,9 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `AddressTaken` if a living process has the address, with `OtherLease` if a living
-    /// process has a lease of another length, with `Limit` or `TimedOut`, and as storage does.
+    /// Fails with `AddressTaken` if a living process has the address, with `OtherLease` or
+    /// `OtherCertificates` if a living process differs in that, with `Limit` or `TimedOut`, and as
+    /// storage does.
     pub fn join(
         environment: &Environment,
         address: &str,
@@ -141,17 +145,18 @@ impl Membership {
         hosting: Arc<dyn Hosting>,
     ) -> Result<Self, MembershipError> {
         check_limits(address, settings)?;
-        let timing = Timing { lease: settings.lease };
+        let MembershipSettings { servers, lease, has_certificate } = settings;
+        let (timing, terms) = (Timing { lease }, Terms { lease, has_certificate });
         let me = ProcessId(environment.random.next_u64());
-        let member = Member::new(me, address, settings.servers as usize, timing, Duration::ZERO);
+        let member = Member::new(me, address, servers as usize, terms, Duration::ZERO);
         let shared = Arc::new(Shared::new(environment, timing, member, hosting));
         // Errors of storage that do not go away are found before there are threads.
         shared.look()?;
         let map = shared.with(|member, _| member.map().clone());
-        outside::check_lease(environment, &map, settings.lease)?;
+        outside::check_terms(environment, &map, terms)?;
         let threads = worker::start(&shared);
         let membership = Membership { shared, address: address.into(), threads };
-        // Dead processes with another lease are waited for.
+        // Dead processes with other terms are waited for.
         let longest = map.processes.values().map(|one| one.lease()).max().unwrap_or_default();
         let limit = JOIN_LIMIT_MIN.max(settings.lease * JOIN_LEASES).max(longest * 2);
         membership.wait("join the cluster", limit, |member| member.is_inside())?;
@@ -168,7 +173,7 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `TimedOut`, `AddressTaken` and `OtherLease`.
+    /// Fails with `TimedOut`, `AddressTaken`, `OtherLease` and `OtherCertificates`.
     pub fn wait_until_serving(&self, limit: Duration) -> Result<(), MembershipError> {
         self.wait("start its servers", limit, |member| {
             member.map().is(member.me(), ProcessState::Serving) && member.is_carried_out()
@@ -200,7 +205,7 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `TimedOut`, `AddressTaken` and `OtherLease`.
+    /// Fails with `TimedOut`, `AddressTaken`, `OtherLease` and `OtherCertificates`.
     pub fn drain(&self, limit: Duration) -> Result<(), MembershipError> {
         self.shared.change(|member, now| member.depart(Departure::Drain, now));
         self.wait("give its servers away", limit, |member| {
@@ -213,8 +218,8 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// Fails with `TimedOut`, and then others take over when the lease ends; with `AddressTaken` and
-    /// `OtherLease`.
+    /// Fails with `TimedOut`, and then others take over when the lease ends; with `AddressTaken`,
+    /// `OtherLease` and `OtherCertificates`.
     pub fn depart(&self, limit: Duration) -> Result<(), MembershipError> {
         self.shared.change(|member, now| member.depart(Departure::Leave, now));
         self.wait("leave the cluster", limit, |member| member.end() == Some(End::Left))
@@ -257,8 +262,8 @@ impl Membership {
         self.shared.failures()
     }
 
-    /// Returns why this process is not a member any more, if it has ended by itself: `AddressTaken` or
-    /// `OtherLease`.
+    /// Returns why this process is not a member any more, if it has ended by itself: `AddressTaken`,
+    /// `OtherLease` or `OtherCertificates`.
     pub fn ended(&self) -> Option<MembershipError> {
         self.shared.with(|member, _| self.error_of(member))
     }
@@ -270,12 +275,9 @@ impl Membership {
                 let address = self.address.clone();
                 Some(MembershipError::AddressTaken { address, process })
             }
-            End::OtherLease(process) => {
+            End::OtherTerms(process) => {
                 let one = member.map().processes.get(&process)?;
-                Some(MembershipError::OtherLease {
-                    address: one.address.clone(),
-                    lease: one.lease(),
-                })
+                Some(MembershipError::other_terms(member.terms(), one))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reading and changing the map without being a member: for commands.
 
 use super::leases::{PREFIX, Renewal, Timing};
-use super::map::{Applied, ClusterMap, MapProcess, ProcessId, ProcessState};
+use super::map::{Applied, ClusterMap, MapProcess, ProcessId, ProcessState, Terms};
 use super::maps::{commit, newest_map};
 use super::{MembershipError, ProcessStatus, SERVERS_MAX};
 use canopy_store::Environment;
@@ -96,22 +96,20 @@ pub fn living(
     Ok(living)
 }
 
-/// Fails if a living process of the map has a lease of another length.
-pub(super) fn check_lease(
+/// Fails if a living process of the map has other terms.
+pub(super) fn check_terms(
     environment: &Environment,
     map: &ClusterMap,
-    lease: Duration,
+    terms: Terms,
 ) -> Result<(), MembershipError> {
-    if map.with_other_lease(lease, |_, _| true).is_none() {
+    if map.with_other_terms(terms, |_, _| true).is_none() {
         return Ok(());
     }
     let living = living(environment, map)?;
-    let other = map.with_other_lease(lease, |process, _| living.contains(&process));
+    let other = map.with_other_terms(terms, |process, _| living.contains(&process));
     match other.and_then(|process| map.processes.get(&process)) {
         None => Ok(()),
-        Some(one) => {
-            Err(MembershipError::OtherLease { address: one.address.clone(), lease: one.lease() })
-        }
+        Some(one) => Err(MembershipError::other_terms(terms, one)),
     }
 }
 

@@ -18,13 +18,12 @@
 //! cut off does not take over. A process that is not in the map removes only the one at its address.
 //!
 //! Leases of living processes have one length, which the map records: observers measure by their own, and
-//! would remove a living process with a longer one again and again. A process whose length differs from
-//! that of one in the map does not join before that one's lease ended, by the longer of both. It ends with
-//! an error once it sees that one renew.
+//! would remove a living process with a longer one again and again. All of them have certificates, or none:
+//! otherwise they cannot reach each other. A process with other terms than one in the map does not join
+//! before that one's lease ended, by the longer of both. It ends with an error once it sees that one renew.
 
-use super::map::{Applied, Assignment, ClusterMap, ProcessId, ProcessState};
+use super::map::{Applied, Assignment, ClusterMap, ProcessId, ProcessState, Terms};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A process' knowledge when it considers a change of the map.
 pub(super) struct Situation<'a> {
@@ -34,8 +33,8 @@ pub(super) struct Situation<'a> {
     pub(super) me: ProcessId,
     /// Address of the process.
     pub(super) address: &'a str,
-    /// Length of the process' lease.
-    pub(super) lease: Duration,
+    /// Terms of the process.
+    pub(super) terms: Terms,
     /// Number of logical servers that the process knows of.
     pub(super) servers: usize,
     /// Processes whose leases it saw end.
@@ -81,9 +80,9 @@ impl Situation<'_> {
             return None;
         }
         match self.map.at_address(self.address, self.me) {
-            None => Some(self.map.joined(self.me, self.address, self.lease, self.servers)),
+            None => Some(self.map.joined(self.me, self.address, self.terms, self.servers)),
             Some(other) if self.ended.contains(&other) => {
-                Some(self.map.replaced(other, self.me, self.lease))
+                Some(self.map.replaced(other, self.me, self.terms))
             }
             Some(_) => None,
         }

@@ -154,5 +154,5 @@ fn very_many_executed_changes_go_ahead_of_a_file() {
 /// Returns the sender of the first change of a slot of a session.
 fn change_of(session: u64, slot: u64) -> Sender<'static> {
     let (session, number) = (SessionId((1 << 40) + session), 256 + slot);
-    Sender { caller: Caller::Trusted, session, number }
+    Sender { caller: Caller::Trusted, session, number, life: None }
 }

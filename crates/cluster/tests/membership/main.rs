@@ -260,7 +260,7 @@ fn what_is_beyond_a_limit_is_refused() {
     let cluster = in_memory(1, 1000);
     let environment = cluster.environment();
     let join = |address: &str, servers, lease| {
-        let settings = MembershipSettings { servers, lease };
+        let settings = MembershipSettings { servers, lease, has_certificate: false };
         let joined = Membership::join(&environment, address, settings, Arc::new(Nothing));
         joined.map(drop).unwrap_err().to_string()
     };

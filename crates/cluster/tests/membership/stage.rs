@@ -238,7 +238,7 @@ impl Cluster {
         let mut cluster = Cluster {
             storage: open(),
             open,
-            settings: MembershipSettings { servers: 0, lease },
+            settings: MembershipSettings { servers: 0, lease, has_certificate: false },
             weather: Arc::default(),
             processes: BTreeMap::new(),
             dead: Vec::new(),

@@ -8,6 +8,7 @@ use canopy_namespace::RenameMode;
 use canopy_namespace::quota::{Account, Limits};
 use canopy_partition::{ServerId, SplitPolicy};
 use rustix::io::Errno;
+use std::time::Duration;
 
 #[test]
 fn files_that_move_to_other_servers_count_there() {
@@ -90,7 +91,8 @@ fn a_directory_splits_while_clients_fill_it() {
         for number in 0..4 {
             let place = &place;
             scope.spawn(move || {
-                let client = place.client();
+                // A server that is being given a partition has the client wait.
+                let client = place.client().with_patience(Duration::from_secs(20));
                 for round in 0.. {
                     match file(&client, directory, &format!("of{number}-{round}"), ADA) {
                         Ok(_) => {}

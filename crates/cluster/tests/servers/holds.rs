@@ -90,7 +90,8 @@ fn a_session_cannot_release_what_another_holds() {
     let id = create_held(&one, "file", file_type::REGULAR);
     unlink(&one, "file").unwrap();
     for session in [8, 9] {
-        let sender = Sender { caller: Caller::Trusted, session: SessionId(session), number: 0 };
+        let sender =
+            Sender { caller: Caller::Trusted, session: SessionId(session), number: 0, life: None };
         let release = Request::Hold(Hold::Release(id, 1000), u64::MAX);
         let released = site.ask(ServerId(0), sender, &release).unwrap();
         assert!(matches!(released, Response::Held(Reply::Done, _)));

@@ -2,10 +2,10 @@
 
 use crate::holds::{create_held, hold, open};
 use crate::network::start;
-use crate::place::{create, environment, execute, new_client_of};
+use crate::place::{create, environment, execute, new_client_of, settings};
 use crate::retries::Numbers;
 use crate::site::{LOSSES, Loss, Site};
-use canopy_cluster::contents::Operations;
+use canopy_cluster::contents::{ClusterNamespace, Memory, Operations};
 use canopy_cluster::wire::{Address, ClientSecurity};
 use canopy_cluster::{
     Client, ListeningProcess, LockAsk, LockRequest, Patience, Peers, Remote, Request, Response,
@@ -13,10 +13,13 @@ use canopy_cluster::{
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Caller, Change, FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange,
-    Operation,
+    Caller, Change, Changer, FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner,
+    LockRange, Operation,
 };
-use canopy_namespace::{EntryName, Error, FileId, ROOT, RenameMode, Reply};
+use canopy_namespace::{
+    EntryName, Error, Execute, FileContents, FileId, Privileges, ROOT, RenameMode, Reply,
+    SetAttributes,
+};
 use canopy_partition::ServerId;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -58,6 +61,12 @@ fn rename(client: &Client, from: (FileId, &str), to: (FileId, &str)) {
         (EntryName::new(from.0, from.1.as_bytes()), EntryName::new(to.0, to.1.as_bytes()));
     let rename = Change::Rename { from, to, mode: RenameMode::Replace, whiteout: None };
     assert_eq!(execute(client, &Operation::Change(rename)).unwrap(), Reply::Done);
+}
+
+/// A client with contents.
+fn contents_of(site: &Site, client: Arc<Client>) -> ClusterNamespace {
+    let (environment, settings) = (site.environment(), settings());
+    ClusterNamespace::new(client, environment, &settings, Memory::default()).unwrap()
 }
 
 /// Two clients that hold a file.
@@ -136,6 +145,63 @@ fn locks_go_with_their_session() {
     assert_eq!(set(&one, id, &lock(1, Exclusive, 0, 9)), LockOutcome::Set);
     one.end();
     assert_eq!(site.counts().locks, 0);
+}
+
+/// A client that stands still longer than a lease has lost its locks, and may not know it yet. It once
+/// wrote over bytes of the next owner of the lock.
+#[test]
+fn nothing_written_under_a_lost_lock_is_sent() {
+    for is_large in [false, true] {
+        let site = open(2);
+        let clients = [7, 8].map(|session| Arc::new(site.client(session)));
+        let id = create_held(&clients[0], "file", file_type::REGULAR);
+        assert_eq!(hold(&clients[1], "file").unwrap(), id);
+        let [one, other] = clients.clone().map(|client| contents_of(&site, client));
+        let length = if is_large { 100_000 } else { 100 };
+        let write = |user: &ClusterNamespace, byte: u8| {
+            user.write_at(id, 0, &vec![byte; length], Privileges::Keep)
+        };
+        [&one, &other].iter().for_each(|user| user.open(id).unwrap());
+        let mine = whole(1, Exclusive);
+        for ending in 0..5 {
+            assert_eq!(one.set_lock(id, &mine, false).unwrap(), LockOutcome::Set);
+            assert_eq!(write(&one, b'o').unwrap(), length);
+            site.pass(6);
+            clients[1].renew(Caller::Trusted);
+            site.pass(6);
+            assert_eq!(other.set_lock(id, &mine, false).unwrap(), LockOutcome::Set);
+            assert_eq!(write(&other, b'n').unwrap(), length);
+            other.sync_contents(id).unwrap();
+            // It has not heard of a loss, so the server has to refuse it.
+            let changer = Changer::Privileged;
+            let set = SetAttributes { size: Some(3), ..SetAttributes::default() };
+            let truncate = Operation::Change(Change::SetAttributes { id, set, changer });
+            let done = match ending {
+                0 => one.sync_contents(id),
+                1 => one.publish(id),
+                2 => one.unlock(id, mine.owner, mine.range),
+                3 => one.flush(),
+                _ => one.execute_for(Caller::Trusted, &truncate).map(drop),
+            };
+            assert_eq!(done.unwrap_err().errno(), Errno::IO, "{ending}");
+            // A program that did not look at the outcome gets to know it when it closes the file.
+            let expected = if ending < 2 { Ok(()) } else { Err(Errno::IO) };
+            let unlocked = one.unlock(id, mine.owner, mine.range).map_err(|error| error.errno());
+            assert_eq!(unlocked, expected, "{ending}");
+            let reported = one.publish(id).map_err(|error| error.errno());
+            assert_eq!(reported, expected, "{ending}");
+            one.publish(id).unwrap();
+            other.unlock(id, mine.owner, mine.range).unwrap();
+            for user in [&one, &other] {
+                let found = user.read_at(id, 0, 2 * length, false).unwrap();
+                assert!(
+                    found == vec![b'n'; length],
+                    "{ending}: {:?}",
+                    &found[..found.len().min(9)]
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -224,7 +290,7 @@ fn an_old_request_sets_no_lock() {
     let mine = lock(1, Exclusive, 0, 9);
     assert_eq!(set(&one, id, &mine), LockOutcome::Set);
     free(&one, id, &mine);
-    let sender = Sender { caller: Caller::Trusted, session: SessionId(7), number: 0 };
+    let sender = Sender { caller: Caller::Trusted, session: SessionId(7), number: 0, life: None };
     for ticket in 0..10 {
         let request = Request::Lock(LockRequest { id, ticket, ask: LockAsk::Set(mine, false) });
         let _: Result<Response, _> = site.ask(site.servers().next().unwrap(), sender, &request);

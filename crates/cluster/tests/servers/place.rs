@@ -25,10 +25,14 @@ pub fn environment(servers: u32) -> Environment {
     environment_with(servers, POLICY)
 }
 
+pub fn settings() -> Settings {
+    let settings = Settings::default().with_indexes(&["size", "name"]).unwrap();
+    Settings { chunk_bytes: 1 << 16, ..settings }
+}
+
 pub fn environment_with(servers: u32, policy: SplitPolicy) -> Environment {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
-    let settings = Settings::default().with_indexes(&["size", "name"]).unwrap();
-    create_cluster(&environment, &settings, Ownership::ROOT, servers, policy, &system_clock())
+    create_cluster(&environment, &settings(), Ownership::ROOT, servers, policy, &system_clock())
         .unwrap();
     environment
 }

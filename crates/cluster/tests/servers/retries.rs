@@ -181,7 +181,8 @@ fn send(
     number: u64,
     operation: &Operation<'_>,
 ) -> Result<Reply, Error> {
-    let sender = Sender { caller: Caller::Trusted, session: SessionId(session), number };
+    let sender =
+        Sender { caller: Caller::Trusted, session: SessionId(session), number, life: None };
     match site.ask(server, sender, &Request::Execute(operation.clone()))? {
         Response::Reply(reply) => Ok(reply),
         other => panic!("{other:?}"),

@@ -126,7 +126,7 @@ fn directory_at(process: &Process, client: &Client, server: ServerId) -> (String
 }
 
 fn reader() -> Sender<'static> {
-    Sender { caller: Caller::Trusted, session: SessionId(1 << 40), number: 0 }
+    Sender { caller: Caller::Trusted, session: SessionId(1 << 40), number: 0, life: None }
 }
 
 fn xattr(client: &Client, id: FileId) -> Option<Vec<u8>> {

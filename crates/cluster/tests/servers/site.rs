@@ -81,6 +81,10 @@ impl Site {
         *process = Some(opened);
     }
 
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     pub fn process(&self) -> Arc<Process> {
         self.process.read().clone().expect("a process")
     }

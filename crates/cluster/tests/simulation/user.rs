@@ -609,7 +609,8 @@ impl User {
     fn split(&mut self) {
         let directory = self.directory();
         let any = self.random.random_range(0..self.peers.server_count());
-        let sender = Sender { caller: Caller::Trusted, session: SessionId(0), number: 0 };
+        let sender =
+            Sender { caller: Caller::Trusted, session: SessionId(0), number: 0, life: None };
         let request = Request::Split(directory, PartitionId::ZERO);
         // Only the server that holds the partition does it.
         let _ = self.peers.ask(ServerId(any), sender, &request);

@@ -389,7 +389,8 @@ impl World {
         let process = self.process(host).ok_or(Error::NotRunning(server))?;
         let request = postcard::from_bytes(&message.body).expect("a request");
         let caller = Caller::Trusted;
-        let sender = Sender { caller, session: message.session, number: message.number };
+        let (session, number) = (message.session, message.number);
+        let sender = Sender { caller, session, number, life: None };
         let epoch = process.epoch_of(server)?;
         let answer = process.answer(server, sender, &request);
         self.wake_worker(host, &process);

@@ -6,6 +6,7 @@ use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::CallingProcess;
 use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
+use crate::locks::Locks;
 use crate::node::{Node, Shown};
 use canopy_events::LimitedEvents;
 use canopy_model::{Credentials, Wanted};
@@ -202,13 +203,15 @@ impl Filesystem {
         }
     }
 
-    /// Makes a regular file and opens it.
+    /// Makes a regular file and opens it. If another mount has just made it, and the program does not
+    /// insist on a new one, the kernel looks again, and opens that: it does so once after ESTALE.
     pub(super) fn create_file(
         &self,
         request: &Request,
         parent: Node,
         name: &OsStr,
         new: &New,
+        is_exclusive: bool,
         reply: ReplyCreate,
     ) {
         let ttl = self.ttl();
@@ -231,6 +234,9 @@ impl Filesystem {
                 self.new_handle(),
                 self.open_flags(true) | FopenFlags::FOPEN_KEEP_CACHE,
             ),
+            Err(error) if !is_exclusive && error.errno() == rustix::io::Errno::EXIST => {
+                reply.error(Errno::ESTALE);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -340,9 +346,11 @@ impl Filesystem {
         }
         let events = self.events.clone();
         let owner = LockOwner { kind: LockKind::Range, number: owner.0 };
-        let owners = self.locks.as_ref().map(|locks| locks.owners(handle)).unwrap_or_default();
+        let locks = self.locks.clone();
+        let owners = locks.as_ref().map(|locks| locks.owners(handle)).unwrap_or_default();
         self.transfer(request.uid(), false, move |namespace| {
             let published = namespace.publish(id);
+            forget_dropped(&published, locks.as_deref(), node);
             note_closing(namespace, id, owners.into_iter().filter(|other| *other != owner));
             match published.and(free_all(namespace, id, [owner])) {
                 Ok(()) => reply.ok(),
@@ -380,10 +388,14 @@ impl Filesystem {
     /// Makes what a file has outlast a crash.
     pub(super) fn sync_file(&self, request: &Request, node: Node, reply: ReplyEmpty) {
         let Node::File(id) = node else { return reply.ok() };
-        let events = self.events.clone();
-        self.transfer(request.uid(), false, move |namespace| match namespace.sync_contents(id) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(logged_errno(&events, &error)),
+        let (events, locks) = (self.events.clone(), self.locks.clone());
+        self.transfer(request.uid(), false, move |namespace| {
+            let synced = namespace.sync_contents(id);
+            forget_dropped(&synced, locks.as_deref(), node);
+            match synced {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(logged_errno(&events, &error)),
+            }
         });
     }
 
@@ -445,6 +457,13 @@ fn logged_errno(events: &LimitedEvents, error: &Error) -> Errno {
         events.warn(&error.to_string());
     }
     errno(error)
+}
+
+/// Has the kernel forget bytes that were dropped since programs have lost locks on the file.
+fn forget_dropped(sent: &Answer<()>, locks: Option<&Locks>, node: Node) {
+    if let (Err(Error::Posix(rustix::io::Errno::IO)), Some(locks)) = (sent, locks) {
+        locks.forget_pages(node.into());
+    }
 }
 
 /// Returns the file of a node that can be open as it is now.

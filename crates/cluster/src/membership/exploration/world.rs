@@ -466,7 +466,7 @@ impl Process {
             map: &self.known,
             me: self.me,
             address: self.address,
-            lease: super::LEASE,
+            terms: super::LEASE.into(),
             servers: self.runs.len(),
             ended: if takes_out { ended } else { &none },
             applied,

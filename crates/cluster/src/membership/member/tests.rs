@@ -20,7 +20,7 @@ impl Stage {
     }
 
     fn member(&self, id: u64, address: &str) -> Member {
-        Member::new(ProcessId(id), address, 4, Timing { lease: LEASE }, self.now)
+        Member::new(ProcessId(id), address, 4, LEASE, self.now)
     }
 
     fn renew(&mut self, member: &mut Member) {
@@ -243,14 +243,33 @@ fn a_process_with_another_lease_stays_out_while_others_live() {
     for lease in [seconds(2), seconds(50)] {
         let (mut stage, mut one, mut other) = Stage::pair();
         let before = stage.maps.len();
-        let mut third = Member::new(ProcessId(3), "third", 4, Timing { lease }, stage.now);
+        let mut third = Member::new(ProcessId(3), "third", 4, lease, stage.now);
         stage.tick(&mut [&mut one, &mut other, &mut third]);
         assert_eq!(third.end(), None);
         stage.tick(&mut [&mut one, &mut other, &mut third]);
         stage.tick(&mut [&mut one, &mut other, &mut third]);
-        assert!(matches!(third.end(), Some(End::OtherLease(_))), "{lease:?}");
+        assert!(matches!(third.end(), Some(End::OtherTerms(_))), "{lease:?}");
         assert_eq!(stage.maps.len(), before);
     }
+}
+
+#[test]
+fn a_process_joins_others_only_if_all_have_certificates_or_none() {
+    let (mut stage, mut one, mut other) = Stage::pair();
+    let before = stage.maps.len();
+    let terms = Terms { lease: LEASE, has_certificate: true };
+    let mut third = Member::new(ProcessId(3), "third", 4, terms, stage.now);
+    for _ in 0..3 {
+        stage.tick(&mut [&mut one, &mut other, &mut third]);
+    }
+    assert!(matches!(third.end(), Some(End::OtherTerms(_))));
+    assert_eq!(stage.maps.len(), before);
+    let mut fourth = Member::new(ProcessId(4), "fourth", 4, terms, stage.now);
+    for _ in 0..40 {
+        stage.tick(&mut [&mut fourth]);
+    }
+    assert!(fourth.is_carried_out() && fourth.map().processes.len() == 1);
+    assert!(fourth.map().processes[&fourth.me()].has_certificate);
 }
 
 #[test]
@@ -258,7 +277,7 @@ fn a_process_with_another_lease_joins_once_the_longer_one_has_ended() {
     for lease in [seconds(2), seconds(50)] {
         let (mut stage, _, _) = Stage::pair();
         let before = stage.maps.len();
-        let mut third = Member::new(ProcessId(3), "third", 4, Timing { lease }, stage.now);
+        let mut third = Member::new(ProcessId(3), "third", 4, lease, stage.now);
         let longer = Timing { lease: lease.max(LEASE) }.ended_after().as_secs();
         for _ in 0..longer {
             stage.tick(&mut [&mut third]);
