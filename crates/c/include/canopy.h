@@ -4,7 +4,8 @@
  * canopy_strerror() returns a message for it. Paths begin at the root of the
  * namespace, with or without a slash, and no symbolic link in them is followed.
  * Functions can be called by any number of threads at once, except that nothing
- * may use a connection or a file that is being closed.
+ * may use a connection or a file that is being closed. After fork(2), a child
+ * connects anew: the threads of a connection stay with the parent.
  *
  * Modes are given as they are: the umask of the process does not count. New
  * files belong to the effective user and group of the process. */

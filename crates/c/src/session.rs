@@ -75,6 +75,15 @@ fn posix(errno: c_int) -> Failure {
     Failure::new(errno, String::new())
 }
 
+/// The place of a path.
+struct Place<'p> {
+    /// The last name, in its directory; none for the root.
+    name: Option<EntryName<'p>>,
+    /// Whether it can only be a directory: the path ends in `/` or `.`.
+    is_directory: bool,
+    ends_in_dot: bool,
+}
+
 /// A connection to a namespace.
 pub struct Session {
     connection: Connection,
@@ -133,14 +142,22 @@ impl Session {
         &*self.namespace
     }
 
-    /// Returns the directory of a path, and the name in it; none for the root.
-    fn split<'p>(&self, path: &'p CStr) -> Result<Option<EntryName<'p>>, Failure> {
-        let names = path.to_bytes().split(|byte| *byte == b'/');
+    /// Returns the place of a path.
+    fn split<'p>(&self, path: &'p CStr) -> Result<Place<'p>, Failure> {
+        let path = path.to_bytes();
+        if path.is_empty() {
+            return Err(posix(libc::ENOENT));
+        }
+        let names = path.split(|byte| *byte == b'/');
         let names = Vec::from_iter(names.filter(|name| !matches!(*name, b"" | b".")));
         if names.contains(&&b".."[..]) {
             return Err(Failure::new(libc::EINVAL, "'..' is not understood here".into()));
         }
-        let Some((last, above)) = names.split_last() else { return Ok(None) };
+        let last = path.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
+        let ends_in_dot = last == Some(b".");
+        let is_directory = ends_in_dot || path.ends_with(b"/");
+        let place = |name| Place { name, is_directory, ends_in_dot };
+        let Some((last, above)) = names.split_last() else { return Ok(place(None)) };
         let mut directory = ROOT;
         for name in above {
             let found = self.execute().lookup(Moment::Now, EntryName::new(directory, name))?;
@@ -149,25 +166,37 @@ impl Session {
             }
             directory = found.id;
         }
-        Ok(Some(EntryName::new(directory, last)))
-    }
-
-    /// Returns the directory of a path other than the root, and the name in it.
-    fn name<'p>(&self, path: &'p CStr) -> Result<EntryName<'p>, Failure> {
-        self.split(path)?.ok_or_else(|| posix(libc::EBUSY))
+        Ok(place(Some(EntryName::new(directory, last))))
     }
 
     /// Returns the inode of a path.
     pub fn stat(&self, path: &CStr) -> Result<Inode, Failure> {
-        match self.split(path)? {
-            Some(name) => Ok(self.execute().lookup(Moment::Now, name)?),
-            None => Ok(self.execute().inode(Moment::Now, ROOT)?),
+        self.inode(&self.split(path)?)
+    }
+
+    fn inode(&self, place: &Place<'_>) -> Result<Inode, Failure> {
+        let inode = match place.name {
+            Some(name) => self.execute().lookup(Moment::Now, name)?,
+            None => self.execute().inode(Moment::Now, ROOT)?,
+        };
+        match place.is_directory && !inode.is_directory() {
+            true => Err(posix(libc::ENOTDIR)),
+            false => Ok(inode),
         }
     }
 
     /// Makes a file or a directory of the user of this process.
     pub fn make(&self, path: &CStr, kind: u32, mode: u32) -> Result<(), Failure> {
-        let name = self.split(path)?.ok_or_else(|| posix(libc::EEXIST))?;
+        let place = self.split(path)?;
+        let is_new = place.name.filter(|_| !place.ends_in_dot);
+        let is_directory = kind & TYPE_MASK == file_type::DIRECTORY;
+        let name = match is_new {
+            Some(name) if is_directory || !place.is_directory => name,
+            // A name of a directory: it is there, or not.
+            _ => {
+                return Err(self.inode(&place).map_or_else(|error| error, |_| posix(libc::EEXIST)));
+            }
+        };
         let new = Cow::Owned(new(kind, mode));
         let create = Change::Create { name, new, holds: false };
         self.execute().execute(&Operation::Change(create))?;
@@ -176,20 +205,38 @@ impl Session {
 
     /// Removes a name of a file.
     pub fn unlink(&self, path: &CStr) -> Result<(), Failure> {
-        self.execute().unlink(self.name(path)?)?;
+        let place = self.split(path)?;
+        match place.name.filter(|_| !place.is_directory) {
+            Some(name) => self.execute().unlink(name)?,
+            None => {
+                return Err(self.inode(&place).map_or_else(|error| error, |_| posix(libc::EISDIR)));
+            }
+        };
         Ok(())
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, path: &CStr) -> Result<(), Failure> {
-        self.execute().rmdir(self.name(path)?)?;
+        let place = self.split(path)?;
+        let Some(name) = place.name else { return Err(posix(libc::EBUSY)) };
+        if place.ends_in_dot {
+            return Err(posix(libc::EINVAL));
+        }
+        self.execute().rmdir(name)?;
         Ok(())
     }
 
     /// Renames a file or a directory.
     pub fn rename(&self, from: &CStr, to: &CStr) -> Result<(), Failure> {
-        let (from, to) = (self.name(from)?, self.name(to)?);
-        Ok(self.execute().rename(from, to, RenameMode::Replace, None)?)
+        let (from, to) = (self.split(from)?, self.split(to)?);
+        let (Some(old), Some(new)) = (from.name, to.name) else { return Err(posix(libc::EBUSY)) };
+        if from.ends_in_dot || to.ends_in_dot {
+            return Err(posix(libc::EBUSY));
+        }
+        if from.is_directory || to.is_directory {
+            self.inode(&Place { is_directory: true, ..from })?;
+        }
+        Ok(self.execute().rename(old, new, RenameMode::Replace, None)?)
     }
 
     /// Calls `each` with the entries of a directory until it returns false.
@@ -235,7 +282,13 @@ impl OpenFile {
         if flags & !known != 0 {
             return Err(posix(libc::EINVAL));
         }
-        let name = session.split(path)?.ok_or_else(|| posix(libc::EISDIR))?;
+        let place = session.split(path)?;
+        let Some(name) = place.name.filter(|_| !place.is_directory) else {
+            // A file that is to be made cannot be a directory, whether that is there or not.
+            let creates = flags & libc::O_CREAT != 0;
+            let found = if creates { Ok(()) } else { session.inode(&place).map(drop) };
+            return Err(found.err().unwrap_or_else(|| posix(libc::EISDIR)));
+        };
         let opened = |id| OpenFile { session: session.clone(), id, reads, writes };
         if flags & libc::O_CREAT != 0 {
             match session.execute().create(name, &new(libc::S_IFREG, mode)) {

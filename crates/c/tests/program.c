@@ -66,6 +66,32 @@ static void files(canopy *ns) {
     EXPECT(canopy_unlink(ns, "dir/small"), 0);
 }
 
+/* Slashes and dots at the end, as Linux has them. */
+static void ends_of_paths(canopy *ns) {
+    canopy_file *file;
+    struct stat attributes;
+    EXPECT(canopy_create(ns, "dir/f", 0600), 0);
+    EXPECT(canopy_mkdir(ns, "dir/d/", 0700), 0);
+    EXPECT(canopy_stat(ns, "dir/d/.", &attributes), 0);
+    EXPECT(canopy_stat(ns, "dir//./d//", &attributes), 0);
+    EXPECT(canopy_stat(ns, "", &attributes), -ENOENT);
+    EXPECT(canopy_stat(ns, ".", &attributes), 0);
+    EXPECT(canopy_stat(ns, "dir/f/", &attributes), -ENOTDIR);
+    EXPECT(canopy_stat(ns, "dir/f/.", &attributes), -ENOTDIR);
+    EXPECT(canopy_mkdir(ns, "dir/d/.", 0700), -EEXIST);
+    EXPECT(canopy_mkdir(ns, "dir/new/.", 0700), -ENOENT);
+    EXPECT(canopy_open(ns, "dir/new/", O_WRONLY | O_CREAT, 0600, &file), -EISDIR);
+    EXPECT(canopy_open(ns, "dir/f/", O_RDONLY, 0, &file), -ENOTDIR);
+    EXPECT(canopy_unlink(ns, "dir/f/"), -ENOTDIR);
+    EXPECT(canopy_unlink(ns, "dir/d/"), -EISDIR);
+    EXPECT(canopy_rmdir(ns, "dir/d/."), -EINVAL);
+    EXPECT(canopy_rename(ns, "dir/d/.", "dir/e"), -EBUSY);
+    EXPECT(canopy_rename(ns, "dir/f", "dir/g/"), -ENOTDIR);
+    EXPECT(canopy_rename(ns, "dir/d", "dir/e/"), 0);
+    EXPECT(canopy_rmdir(ns, "dir/e/"), 0);
+    EXPECT(canopy_unlink(ns, "dir/f"), 0);
+}
+
 int main(int argc, char **argv) {
     canopy *ns;
     struct stat attributes;
@@ -102,6 +128,7 @@ int main(int argc, char **argv) {
     EXPECT(canopy_unlink(ns, "moved"), 0);
     EXPECT(canopy_rmdir(ns, "dir"), -ENOTEMPTY);
     files(ns);
+    ends_of_paths(ns);
     EXPECT(canopy_mkdir(ns, "open", 0777), 0);
     EXPECT(canopy_mkdir(ns, "closed", 0700), 0);
     EXPECT(canopy_stat(ns, NULL, &attributes), -EINVAL);

@@ -218,14 +218,10 @@ fn by_addresses(
     let certificate = access.certificate.clone().or_else(beside);
     let security =
         Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
-    let is_plain = security.is_plain();
     Connection::open(addresses, security, observer).map_err(|error| {
         let advice = match addresses.iter().all(Address::is_local) {
             true => {
                 "; 'canopy cluster start NAMESPACE --listen ADDRESS' starts one on this machine"
-            }
-            false if is_plain => {
-                "; servers of other machines require a certificate: --certificate FILE"
             }
             false => "",
         };

@@ -148,7 +148,11 @@ fn restore_served(place: &Path, name: &str) -> anyhow::Result<()> {
              'systemctl stop canopy-cluster@NAME'); or copy what you need from '[@{name}]' on a mount",
             addresses.join(", ")
         ),
-        RestoreError::NoSnapshot(_) => anyhow!("{shown} has no snapshot {name}"),
+        // The servers, which list them, do not run.
+        RestoreError::NoSnapshot(others) if !others.is_empty() => {
+            anyhow!("{shown} has no snapshot {name}; it has {}", others.join(", "))
+        }
+        RestoreError::NoSnapshot(_) => anyhow!("{shown} has no snapshot {name}, nor any other one"),
         RestoreError::Unfinished(begun) => anyhow!(
             "the restore of snapshot {begun} has not ended: finish it first, with 'canopy ns snapshot \
              restore {shown} {begun}'"

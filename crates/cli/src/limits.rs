@@ -2,7 +2,7 @@
 
 use canopy_model::OwnerLimits;
 pub use canopy_site::memory_size;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 /// Limits of an index for the directories and files of one owner.
 #[derive(clap::Args, Clone, Copy)]
@@ -27,6 +27,24 @@ impl OwnerLimitOptions {
             names: owner_names.unwrap_or(default.names),
         })
     }
+}
+
+/// Parses a number of seconds, which need not be whole.
+///
+/// # Errors
+///
+/// If the text is not a number.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "give a number of seconds, such as 2 or 0.5".to_owned())
+}
+
+/// Parses a number of threads.
+///
+/// # Errors
+///
+/// If the text is not a number of threads.
+pub fn thread_count(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "give a whole number of threads, at least 1".to_owned())
 }
 
 /// Parses a number of entries per second.

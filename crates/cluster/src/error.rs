@@ -37,6 +37,9 @@ pub enum Error {
         /// Reason.
         why: String,
     },
+    /// No process of the cluster answers that is known. The text says why the last one does not.
+    #[error("no process answers; the last one that was asked: {0}")]
+    NoAnswer(String),
     /// A change of several servers has locked a name or a file. The request is tried again.
     #[error("{0} has locked a name or a file")]
     InDoubt(IntentId),
@@ -109,7 +112,10 @@ impl Error {
     /// succeed later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Error::NotRunning(_) | Error::Unreachable { .. } | Error::Full(_) => true,
+            Error::NotRunning(_)
+            | Error::Unreachable { .. }
+            | Error::NoAnswer(_)
+            | Error::Full(_) => true,
             // A damaged record is an error of the file.
             Error::Namespace(canopy_namespace::Error::Posix(_)) => false,
             Error::Namespace(error) => error.kind().retry() == Retry::Elsewhere,

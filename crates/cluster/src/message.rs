@@ -467,6 +467,7 @@ impl From<&Error> for Refusal {
                 Refusal::Failed((&canopy_namespace::Error::Short(short.clone())).into())
             }
             Error::Unreachable { .. }
+            | Error::NoAnswer(_)
             | Error::Unfit
             | Error::WouldWait
             | Error::InDoubt(_)

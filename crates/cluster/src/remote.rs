@@ -101,7 +101,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// Fails with `Unreachable` if none answers within the whole patience, and as the system does.
+    /// Fails with `NoAnswer` if none answers within the whole patience, and as the system does.
     pub fn connect(
         seeds: &[Address],
         security: ClientSecurity,
@@ -174,7 +174,7 @@ impl Remote {
     ///
     /// # Errors
     ///
-    /// Fails with `Unreachable` if no process answers, and with `Unfit`.
+    /// Fails with `NoAnswer` if no process answers, and with `Unfit`.
     pub fn begin_session(&self) -> Result<SessionId> {
         let known = self.route();
         let processes = known.processes.iter().filter_map(|address| address.parse().ok());
@@ -184,7 +184,7 @@ impl Remote {
             let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
             match self.connections.call(&address, &question, terms) {
                 Ok(answer) => return envelope::session(&answer).ok_or(Error::Unfit),
-                Err(error) => failed = unreachable(ServerId(0), &error),
+                Err(error) => failed = Error::NoAnswer(error.to_string()),
             }
         }
         Err(failed)
@@ -311,7 +311,7 @@ impl Remote {
                         WireError::Refused { refusal, .. } => is_final_refusal(refusal),
                         _ => false,
                     };
-                    last = unreachable(ServerId(0), &error);
+                    last = Error::NoAnswer(error.to_string());
                 }
             }
         }

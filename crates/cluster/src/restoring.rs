@@ -64,7 +64,7 @@
 use crate::contents::reopen_sessions;
 use crate::error::{Error, Result};
 use crate::membership::{MembershipError, living, newest_map, remove_all};
-use crate::snapshots::checkpoints_named;
+use crate::snapshots::checkpoints_by_name;
 use crate::tables::newest_list;
 use canopy_model::ErrorKind;
 use canopy_namespace::{Clock, empty_table, open_table, restore_table};
@@ -90,9 +90,9 @@ pub enum RestoreError {
     /// Processes of the cluster live, at these addresses.
     #[error("processes of this namespace run: {}", .0.join(", "))]
     Running(Vec<String>),
-    /// There is no such snapshot.
-    #[error("there is no snapshot {0}")]
-    NoSnapshot(String),
+    /// There is no such snapshot. These are there.
+    #[error("there is no snapshot of this name; there are: {}", .0.join(", "))]
+    NoSnapshot(Vec<String>),
     /// Another restore has not ended.
     #[error("the restore of snapshot {0} has not ended")]
     Unfinished(String),
@@ -234,8 +234,11 @@ fn first_table(
 }
 
 fn checkpoints_of(first: &Table, snapshot: &str) -> std::result::Result<Vec<u64>, RestoreError> {
-    let found = checkpoints_named(first, snapshot)?;
-    found.ok_or_else(|| RestoreError::NoSnapshot(snapshot.to_owned()))
+    let mut named = checkpoints_by_name(first)?;
+    match named.remove(snapshot) {
+        Some(checkpoints) => Ok(checkpoints),
+        None => Err(RestoreError::NoSnapshot(named.into_keys().collect())),
+    }
 }
 
 fn create_plan(

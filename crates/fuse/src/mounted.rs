@@ -9,6 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The device by which the kernel asks.
+const DEVICE: &str = "/dev/fuse";
+
 /// Programs that mount and unmount for users, in the order in which fuser looks for them.
 const PROGRAMS: [&str; 6] = [
     "fusermount3",
@@ -163,7 +166,11 @@ pub fn check_search_path() -> io::Result<()> {
 /// Mounts a file system that is answered through the returned device, as root may. fuser would give
 /// it the type `fuse`, which identifies nothing.
 fn mount(directory: &Path, terms: &Terms<'_>) -> io::Result<OwnedFd> {
-    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+    let device = File::options().read(true).write(true).open(DEVICE);
+    let device = device.map_err(|error| {
+        let advice = "load the kernel module 'fuse', or give the container this device";
+        io::Error::new(error.kind(), format!("{DEVICE}: {error}; {advice}"))
+    })?;
     let mut data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     if terms.checks_permissions {
         data.push_str(",default_permissions");

@@ -1,5 +1,6 @@
 //! `canopy cluster`: its arguments. `canopy-cluster` carries it out.
 
+use crate::limits::seconds;
 use clap::Subcommand;
 use std::path::PathBuf;
 
@@ -268,7 +269,7 @@ pub struct Start {
     pub certificate: Option<PathBuf>,
     /// Let others take over after SECONDS without a sign of life; the same for all processes [default: 1
     /// in a directory, 3 in a bucket]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub lease: Option<f64>,
     /// Let the tables of all servers here take SIZE of memory together, such as 2G [default: 512M]
     #[arg(long, value_name = "SIZE")]

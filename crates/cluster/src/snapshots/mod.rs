@@ -156,12 +156,10 @@ fn records(table: &Table) -> Result<BTreeMap<u64, Record>> {
     Ok(all)
 }
 
-/// Returns the checkpoints of the snapshot of a name, by the table of server 0; none if there is no
-/// such snapshot.
-pub(crate) fn checkpoints_named(first: &Table, name: &str) -> Result<Option<Vec<u64>>> {
-    let mut records = records(first)?.into_values();
-    let found = records.find(|one| one.stage == Stage::Whole && one.name == name);
-    Ok(found.map(|record| record.checkpoints))
+/// Returns the checkpoints of all snapshots, by the table of server 0.
+pub(crate) fn checkpoints_by_name(first: &Table) -> Result<BTreeMap<String, Vec<u64>>> {
+    let whole = records(first)?.into_values().filter(|one| one.stage == Stage::Whole);
+    Ok(whole.map(|one| (one.name, one.checkpoints)).collect())
 }
 
 /// A cut that is being made until this is dropped.

@@ -95,6 +95,10 @@ pub(crate) enum Unfit {
 impl From<io::Error> for Unfit {
     fn from(error: io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidMessage(_)) => Unfit::denied(
+                "one side uses TLS and the other does not, or it is no server of Canopy: a client gives a \
+                 certificate (--certificate FILE) exactly where the servers have one",
+            ),
             Some(inner) => Unfit::denied(inner.to_string()),
             None => Unfit::Io(error),
         }
@@ -221,7 +225,9 @@ impl ClientSecurity {
         set_socket_options(&stream)?;
         let Some(tls) = &self.tls else {
             if !stream.peer_addr()?.ip().to_canonical().is_loopback() {
-                return Err(Unfit::denied("servers on other machines require a certificate"));
+                return Err(Unfit::denied(
+                    "servers on other machines require a certificate (--certificate FILE)",
+                ));
             }
             // Its owner can be found out once the server has accepted it.
             let peer = Peer::Local { uid: 0 };

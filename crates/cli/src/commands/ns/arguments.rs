@@ -1,5 +1,6 @@
 //! Arguments of single commands of `canopy ns`.
 
+use crate::limits::thread_count;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -190,8 +191,9 @@ pub struct Mount {
     /// Let only yourself use it, even if you are root
     #[arg(long)]
     pub private: bool,
-    /// Answer the kernel with so many threads [default: as many as there are processors]
-    #[arg(long, value_name = "N")]
+    /// Answer the kernel with so many threads [default: as many as there are processors; for a namespace
+    /// on several servers at least 16]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<NonZeroUsize>,
     /// Read and write large files in this process, even if the kernel could do so itself
     #[arg(long)]
@@ -200,7 +202,7 @@ pub struct Mount {
     /// directory; for s3:// and with --shared one below $XDG_CACHE_HOME/canopy/namespaces]
     #[arg(long, value_name = "DIRECTORY")]
     pub cache: Option<PathBuf>,
-    /// Cache so much of them at most [default: 4G]
+    /// Cache so much of them at most [default: 4G; for a namespace on several servers 128M, in memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_some_bytes)]
     pub cache_size: Option<u64>,
     /// The file of the certificate by which servers know this machine or user [default: server.pem in the
@@ -213,7 +215,8 @@ pub struct Mount {
     pub storage: Option<PathBuf>,
     /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; for a namespace on several
     /// servers also certificate=FILE, storage=PLACE, and cache=SECONDS, for which the kernel caches
-    /// names and attributes [default: 1 for directories, 0 for all else]; others change nothing
+    /// names and attributes [default: 1 for directories, 0 for all else]; other options of fstab change
+    /// nothing
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Print a line to standard output when it is mounted, and detach from the terminal
