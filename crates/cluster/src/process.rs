@@ -438,8 +438,8 @@ impl Process {
             && answered.as_ref().is_ok_and(|answered| answered.response == counts)
         {
             let server = server.clone();
-            // The authority asks again until the server counts.
-            let count = move || _ = server.count_usage();
+            // The authority asks again until the server counts, or has failed to.
+            let count = move || server.count_usage();
             let _ = std::thread::Builder::new().name("cluster-quotas".into()).spawn(count);
         }
     }

@@ -23,7 +23,7 @@ use canopy_fuse::attributes::process;
 use canopy_fuse::caller::credentials;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
-use canopy_namespace::operation::program;
+use canopy_namespace::operation::{FileLocks, program};
 use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttributes};
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
@@ -105,6 +105,11 @@ impl Filesystem {
     /// Returns the locks of programs, if servers keep them.
     pub(crate) fn locks(&self) -> Option<Arc<Locks>> {
         self.locks.clone()
+    }
+
+    /// Returns the servers that keep locks of programs, if they do.
+    pub(crate) fn servers_of_locks(&self) -> Option<&dyn FileLocks> {
+        self.namespace.locks()
     }
 
     /// Returns the names that the kernel has of directories, if other mounts rename them.
@@ -377,8 +382,7 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        let is_exclusive = flags & nix::libc::O_EXCL != 0;
-        self.create_file(request, self.node(parent), name, &new, is_exclusive, reply);
+        self.create_file(request, self.node(parent), name, &new, flags, reply);
     }
 
     fn read(

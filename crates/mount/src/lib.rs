@@ -100,6 +100,9 @@ impl Mount {
         let filesystem = filesystem
             .map_err(|error| io::Error::from_raw_os_error(error.errno().raw_os_error()))?;
         let (locks, names) = (filesystem.locks(), filesystem.shown_names());
+        if let (Some(locks), Some(servers)) = (&locks, filesystem.servers_of_locks()) {
+            locks.forget_lost(servers)?;
+        }
         let mounted = Mounted::new(filesystem, directory, &terms)?;
         if let Some(locks) = locks {
             locks.set_notifier(mounted.notifier());

@@ -9,14 +9,16 @@
 //!   with EINTR. Calls that wait for a lock end with any signal, as on one machine. All other calls that
 //!   wait for servers end with signals that end a program: its authors expect no EINTR of those.
 
-use canopy_namespace::operation::{LockKind, LockOwner};
+use crate::node::Node;
+use canopy_namespace::operation::{FileLocks, LockKind, LockOwner};
 use fuser::{FileHandle, INodeNo, Notifier};
 use nix::libc;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::read_to_string;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -60,6 +62,23 @@ impl Locks {
     pub(crate) fn set_notifier(&self, notifier: Notifier) {
         // It is set once.
         let _ = self.notifier.set(notifier);
+    }
+
+    /// Has a thread make the kernel forget files whose locks were lost: programs must not go on reading
+    /// what it has of them. It ends once losses are reported no more.
+    pub(crate) fn forget_lost(self: &Arc<Self>, servers: &dyn FileLocks) -> std::io::Result<()> {
+        let (lost, files) = channel();
+        let locks = Arc::downgrade(self);
+        let run = move || {
+            for id in files {
+                let Some(locks) = locks.upgrade() else { return };
+                locks.forget_pages(Node::File(id).into());
+            }
+        };
+        thread::Builder::new().name("mount-lost".into()).spawn(run)?;
+        // The thread may have ended with the mount.
+        servers.report_losses(Box::new(move |id| _ = lost.send(id)));
+        Ok(())
     }
 
     /// Has the kernel forget what it has of a file: others may have changed it.

@@ -41,7 +41,9 @@ mod tablet;
 pub(crate) use contents::PastFiles;
 pub use contents::{FileContents, LocalFile, PastHandle};
 pub use execute::Execute;
-pub use locks::{FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange};
+pub use locks::{
+    FileLock, FileLocks, LockKind, LockMode, LockOutcome, LockOwner, LockRange, LossReport,
+};
 pub use query::{FOUND_MAX, Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
 pub use stored::{

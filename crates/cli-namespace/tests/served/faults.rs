@@ -5,7 +5,7 @@ use crate::site::{Site, is_mounted};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -134,6 +134,12 @@ fn a_mount_that_stood_still_writes_nothing_under_locks_that_it_has_lost() {
         file.unlock().unwrap();
     }
     kill(process, Signal::SIGCONT).unwrap();
+    // Neither does the kernel show what is dropped, nor takes another program the error away.
+    let path = one.join("synced");
+    wait_until("the kernel has forgotten it", || {
+        File::open(&path).and_then(|mut file| file.read(&mut [0])).is_err()
+    });
+    assert!(mine.iter().all(|file| file.read_at(&mut [0], 0).is_err()));
     let [synced, closed, unlocked, cut] = mine;
     let errno = |done: std::io::Result<()>| done.err().and_then(|error| error.raw_os_error());
     let eio = Some(nix::libc::EIO);

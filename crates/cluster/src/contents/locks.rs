@@ -2,7 +2,9 @@
 //! gives one back has sent what was written before.
 
 use super::ClusterNamespace;
-use canopy_namespace::operation::{FileLock, FileLocks, LockOutcome, LockOwner, LockRange};
+use canopy_namespace::operation::{
+    FileLock, FileLocks, LockOutcome, LockOwner, LockRange, LossReport,
+};
 use canopy_namespace::{FileId, Result};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -46,6 +48,7 @@ impl FileLocks for ClusterNamespace {
     fn unlock(&self, id: FileId, owner: LockOwner, range: LockRange) -> Result<()> {
         let sent = self.files.find(id).map_or(Ok(()), |file| {
             self.files.flush(&file)?;
+            self.files.operations.check_locks(id)?;
             // The error stays for close(2): many programs do not look at this one.
             if file.state.lock().has_lost { Err(Errno::IO.into()) } else { Ok(()) }
         });
@@ -62,5 +65,11 @@ impl FileLocks for ClusterNamespace {
 
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool {
         self.locks_of_servers().is_ok_and(|locks| locks.may_have_locks(id, owner))
+    }
+
+    fn report_losses(&self, report: LossReport) {
+        if let Ok(locks) = self.locks_of_servers() {
+            locks.report_losses(report);
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::locks::{LockAsk, LockReply, LockRequest, LockTable};
 use crate::message::{Life, Request, Response, SessionId};
 use canopy_namespace::FileId;
 use canopy_namespace::operation::{
-    Caller, Change, FileLock, FileLocks, LockOutcome, LockOwner, LockRange, Operation,
+    Caller, Change, FileLock, FileLocks, LockOutcome, LockOwner, LockRange, LossReport, Operation,
 };
 use canopy_partition::ServerId;
 use parking_lot::{Condvar, Mutex};
@@ -51,6 +51,7 @@ pub(crate) struct ClientLocks {
     turned: Condvar,
     /// The client, once it has threads.
     me: OnceLock<Weak<Client>>,
+    report: OnceLock<LossReport>,
 }
 
 /// Locks that wait.
@@ -129,8 +130,20 @@ impl ClientLocks {
     /// Notes that others may have had files since this client had locks on them.
     pub(crate) fn lose(&self, ids: &[FileId]) {
         let files = self.files.lock();
-        for file in ids.iter().filter_map(|id| files.get(id)) {
-            file.state.lock().lose();
+        let known = Vec::from_iter(ids.iter().filter_map(|id| Some((*id, files.get(id)?.clone()))));
+        drop(files);
+        known.iter().for_each(|(id, file)| self.lose_one(*id, file));
+    }
+
+    fn lose_one(&self, id: FileId, file: &LockedFile) {
+        let had_locks = {
+            let mut state = file.state.lock();
+            let had_locks = !state.held.is_empty();
+            state.lose();
+            had_locks
+        };
+        if let Some(report) = self.report.get().filter(|_| had_locks) {
+            report(id);
         }
     }
 
@@ -263,7 +276,7 @@ impl Client {
         };
         match self.send_locks(id, &LockAsk::Restore(all)) {
             Ok((LockReply::Done, _)) => {}
-            Ok((LockReply::Lost, _)) => file.state.lock().lose(),
+            Ok((LockReply::Lost, _)) => self.locks.lose_one(id, file),
             // The session does not hold the file yet, or the server does not answer.
             Ok(_) | Err(_) => _ = self.locks.unsure.lock().insert(id),
         }
@@ -570,6 +583,11 @@ impl FileLocks for Client {
             let _ = self.ask_locks(id, &file, &LockAsk::MayBeClosed(owners.to_vec()));
         }
         self.locks.tidy(id, file);
+    }
+
+    fn report_losses(&self, report: LossReport) {
+        // A second one is ignored.
+        let _ = self.locks.report.set(report);
     }
 
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool {

@@ -22,6 +22,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// A change does not wait longer than this for room that others are about to use.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// Time within which the authority asks for the outcome of counting. Later it is that of an older attempt.
+const FAILURE_TIME: Duration = Duration::from_secs(2);
+
 /// Accounts in one message about usage.
 pub(super) const PAGE: usize = 1 << 14;
 
@@ -148,7 +151,15 @@ impl Server {
             ShareMessage::Take(account, grant) => {
                 self.take_share(*account, grant).map(ShareReply::Done)
             }
-            ShareMessage::Count(true) => Ok(ShareReply::Done(self.tablet.counts_usage())),
+            ShareMessage::Count(true) => {
+                // It is none if a thread counts.
+                let failed = self.quotas.counting.try_lock().and_then(|mut failed| failed.take());
+                let is_new = |at| self.sessions.now().saturating_sub(at) < FAILURE_TIME;
+                match failed.filter(|(_, at)| is_new(*at)) {
+                    Some((error, _)) => Err(error.into()),
+                    None => Ok(ShareReply::Done(self.tablet.counts_usage())),
+                }
+            }
             ShareMessage::Count(false) => {
                 self.tablet.stop_counting()?;
                 Ok(ShareReply::Done(false))
@@ -178,10 +189,12 @@ impl Server {
         Ok(collected.map_or(ShareReply::Late, ShareReply::Collected))
     }
 
-    /// Begins to count, unless somebody does. Takes as long as it takes to read all files.
-    pub(crate) fn count_usage(&self) -> Result<()> {
-        let Some(_one) = self.quotas.counting.try_lock() else { return Ok(()) };
-        Ok(self.tablet.start_counting()?)
+    /// Begins to count, unless somebody does. Takes as long as it takes to read all files. The next
+    /// message of the authority learns of a failure.
+    pub(crate) fn count_usage(&self) {
+        let Some(mut failed) = self.quotas.counting.try_lock() else { return };
+        let error = self.tablet.start_counting().err();
+        *failed = error.map(|error| (error, self.sessions.now()));
     }
 
     /// Returns the usage of some accounts.

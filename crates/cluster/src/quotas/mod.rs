@@ -38,6 +38,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use holder::Obtaining;
 
@@ -107,8 +108,8 @@ pub enum Obtained {
 pub(crate) struct ServerQuotas {
     /// Held by whoever asks for more of an account.
     asking: Mutex<HashMap<Account, Arc<Mutex<()>>>>,
-    /// Held by whoever counts.
-    counting: Mutex<()>,
+    /// Held by whoever counts: the last failure and its moment, until the authority knows it.
+    counting: Mutex<Option<(canopy_namespace::Error, Duration)>>,
     /// Sums of a server that does not count, while they are read page by page.
     counted: Mutex<Option<BTreeMap<Account, [i64; 2]>>>,
     /// Notices of other servers, which this one sends on before it replies to its client.
@@ -121,7 +122,7 @@ impl ServerQuotas {
     pub(crate) fn open(tablet: &Tablet) -> Result<Self> {
         Ok(ServerQuotas {
             asking: Mutex::default(),
-            counting: Mutex::new(()),
+            counting: Mutex::default(),
             counted: Mutex::default(),
             relayed: Mutex::default(),
             books: Books::open(tablet)?,

@@ -5,6 +5,8 @@ use crate::place::{POLICY, create, lookup};
 use bytes::Bytes;
 use canopy_cluster::{Error, create_cluster};
 use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Caller, Operation, QuotasRequest};
+use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{Ownership, ROOT, Settings, system_clock};
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{Environment, Result};
@@ -76,6 +78,13 @@ fn a_full_disk_refuses_changes_alone() {
         _ => false,
     };
     assert!(is_refused("refused"));
+    // Servers would have to count. Nobody waits for that in vain.
+    let limits = Limits { inodes_hard: 1000, ..Limits::default() };
+    let limit = Operation::Quotas(QuotasRequest::Set(Account::User(7), limits));
+    match client.execute_for(Caller::Trusted, &limit) {
+        Err(Error::Namespace(error)) => assert_eq!(error.errno(), Errno::NOSPC),
+        other => panic!("{other:?}"),
+    }
     // For longer than leases, which go on.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(2) {

@@ -21,6 +21,7 @@ use canopy_namespace::{
     SetAttributes,
 };
 use canopy_partition::ServerId;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -157,6 +158,9 @@ fn nothing_written_under_a_lost_lock_is_sent() {
         let id = create_held(&clients[0], "file", file_type::REGULAR);
         assert_eq!(hold(&clients[1], "file").unwrap(), id);
         let [one, other] = clients.clone().map(|client| contents_of(&site, client));
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let noted = reports.clone();
+        one.report_losses(Box::new(move |id| noted.lock().push(id)));
         let length = if is_large { 100_000 } else { 100 };
         let write = |user: &ClusterNamespace, byte: u8| {
             user.write_at(id, 0, &vec![byte; length], Privileges::Keep)
@@ -173,6 +177,7 @@ fn nothing_written_under_a_lost_lock_is_sent() {
             assert_eq!(write(&other, b'n').unwrap(), length);
             other.sync_contents(id).unwrap();
             // It has not heard of a loss, so the server has to refuse it.
+            let reported = reports.lock().len();
             let changer = Changer::Privileged;
             let set = SetAttributes { size: Some(3), ..SetAttributes::default() };
             let truncate = Operation::Change(Change::SetAttributes { id, set, changer });
@@ -184,12 +189,17 @@ fn nothing_written_under_a_lost_lock_is_sent() {
                 _ => one.execute_for(Caller::Trusted, &truncate).map(drop),
             };
             assert_eq!(done.unwrap_err().errno(), Errno::IO, "{ending}");
-            // A program that did not look at the outcome gets to know it when it closes the file.
-            let expected = if ending < 2 { Ok(()) } else { Err(Errno::IO) };
+            assert_eq!(reports.lock()[reported..], [id], "{ending}");
+            // Each program gets to know it that syncs or closes the file before it is unlocked.
+            for _ in 0..if ending == 2 { 0 } else { 2 } {
+                assert_eq!(one.publish(id).unwrap_err().errno(), Errno::IO, "{ending}");
+            }
+            // A program that did not look at the outcome of unlocking gets to know it when it closes
+            // the file.
             let unlocked = one.unlock(id, mine.owner, mine.range).map_err(|error| error.errno());
-            assert_eq!(unlocked, expected, "{ending}");
+            assert_eq!(unlocked, Err(Errno::IO), "{ending}");
             let reported = one.publish(id).map_err(|error| error.errno());
-            assert_eq!(reported, expected, "{ending}");
+            assert_eq!(reported, if ending == 2 { Err(Errno::IO) } else { Ok(()) }, "{ending}");
             one.publish(id).unwrap();
             other.unlock(id, mine.owner, mine.range).unwrap();
             for user in [&one, &other] {

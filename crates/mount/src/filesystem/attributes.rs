@@ -90,7 +90,12 @@ impl Filesystem {
 
     /// Returns who changes a file. Groups are found out only where they may be needed, and the file
     /// has the bit that they decide about: that takes longer than most changes.
-    fn changer(&self, by: CallingProcess, id: FileId, may_need_groups: bool) -> Changer<'static> {
+    pub(super) fn changer(
+        &self,
+        by: CallingProcess,
+        id: FileId,
+        may_need_groups: bool,
+    ) -> Changer<'static> {
         if by.uid == 0 {
             return Changer::Privileged;
         }

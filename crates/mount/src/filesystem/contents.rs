@@ -10,8 +10,11 @@ use crate::locks::Locks;
 use crate::node::{Node, Shown};
 use canopy_events::LimitedEvents;
 use canopy_model::{Credentials, Wanted};
-use canopy_namespace::operation::{Access, Caller, LockKind, LockOwner, Operation};
-use canopy_namespace::{EntryName, Error, Execute, Extent, FileId, New, Privileges};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Access, Caller, LockKind, LockOwner, Moment, Operation};
+use canopy_namespace::{
+    EntryName, Error, Execute, Extent, FileId, Inode, New, Privileges, SetAttributes,
+};
 use fuser::{
     Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -24,7 +27,13 @@ use std::sync::Arc;
 /// More than so many bytes that a snapshot needs are copied by another thread before a change.
 const KEPT_AT_ONCE_BYTES: u64 = 8 << 20;
 
+/// Another mount may make and remove a file so often while it is opened here.
+const CREATE_ATTEMPTS: usize = 16;
+
+const O_EXCL: i32 = 0o200;
+const O_TRUNC: i32 = 0o1000;
 const O_NOATIME: i32 = 0o1000000;
+const STICKY: u32 = 0o1000;
 /// Flag by which the kernel marks the opening of a program to be executed.
 const FMODE_EXEC: i32 = 0x20;
 const SEEK_DATA: i32 = 3;
@@ -136,11 +145,7 @@ impl Filesystem {
         if !self.names_users {
             return Ok(None);
         }
-        let mut wanted = match flags.acc_mode() {
-            OpenAccMode::O_RDONLY => Wanted::READ,
-            OpenAccMode::O_WRONLY => Wanted::WRITE,
-            OpenAccMode::O_RDWR => Wanted::READ_WRITE,
-        };
+        let mut wanted = wanted(flags);
         // The kernel opens a program that is executed; its user may not be able to read it.
         if flags.0 & FMODE_EXEC != 0 {
             wanted = Wanted::EXECUTE;
@@ -203,42 +208,111 @@ impl Filesystem {
         }
     }
 
-    /// Makes a regular file and opens it. If another mount has just made it, and the program does not
-    /// insist on a new one, the kernel looks again, and opens that: it does so once after ESTALE.
+    /// Makes a regular file and opens it, or opens one that another mount has just made. `flags` are
+    /// those of open(2).
     pub(super) fn create_file(
         &self,
         request: &Request,
         parent: Node,
         name: &OsStr,
         new: &New,
-        is_exclusive: bool,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let ttl = self.ttl();
         let opened = free(parent, name).and_then(|parent| {
-            let by = self.by(request)?;
-            let inode = by.create(EntryName::new(parent, name.as_bytes()), new)?;
-            // A new file has no object yet.
-            let opened = by.open_new(&inode);
-            self.modes.open(inode.id, || None);
-            opened.map(|()| inode)
+            let name = EntryName::new(parent, name.as_bytes());
+            for _ in 0..CREATE_ATTEMPTS {
+                match self.create_new(request, name, new) {
+                    Err(error)
+                        if error.errno() == rustix::io::Errno::EXIST && flags & O_EXCL == 0 => {}
+                    created => return created,
+                }
+                match self.open_made(request, name, flags) {
+                    // It has gone again.
+                    Err(error) if error.errno() == rustix::io::Errno::NOENT => {}
+                    // The kernel looks again and decides: it does so once after ESTALE.
+                    Err(_) => break,
+                    opened => return opened,
+                }
+            }
+            Err(rustix::io::Errno::STALE.into())
         });
-        if let (Some(_), Ok(inode)) = (self.cache_times, &opened) {
-            self.created.note(request.pid(), inode.clone());
-        }
         match opened {
-            Ok(inode) => reply.created(
+            Ok((inode, flags)) => reply.created(
                 &ttl.of(&*self.namespace, &inode),
                 &attributes(&Shown::file(inode)),
                 GENERATION,
                 self.new_handle(),
-                self.open_flags(true) | FopenFlags::FOPEN_KEEP_CACHE,
+                flags,
             ),
-            Err(error) if !is_exclusive && error.errno() == rustix::io::Errno::EXIST => {
-                reply.error(Errno::ESTALE);
-            }
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    fn create_new(
+        &self,
+        request: &Request,
+        name: EntryName<'_>,
+        new: &New,
+    ) -> Answer<(Inode, FopenFlags)> {
+        let by = self.by(request)?;
+        let inode = by.create(name, new)?;
+        // A new file has no object yet.
+        let opened = by.open_new(&inode);
+        self.modes.open(inode.id, || None);
+        opened?;
+        if self.cache_times.is_some() {
+            self.created.note(request.pid(), inode.clone());
+        }
+        Ok((inode, self.open_flags(true) | FopenFlags::FOPEN_KEEP_CACHE))
+    }
+
+    /// Opens a regular file that is there, as open(2) does with `O_CREAT`. The kernel checks nothing
+    /// then, so this fails unless the user surely may.
+    fn open_made(
+        &self,
+        request: &Request,
+        name: EntryName<'_>,
+        flags: i32,
+    ) -> Answer<(Inode, FopenFlags)> {
+        let stale = rustix::io::Errno::STALE;
+        let above = self.namespace.inode(Moment::Now, name.directory)?;
+        // The kernel protects files of others in sticky directories (fs.protected_regular).
+        if self.passes_through || above.mode & STICKY != 0 {
+            return Err(stale.into());
+        }
+        let by = self.by(request)?;
+        let inode = by.lookup_held(name)?;
+        let open = || {
+            if inode.file_type() != file_type::REGULAR {
+                return Err(stale.into());
+            }
+            let cuts = flags & O_TRUNC != 0;
+            let wanted = match wanted(OpenFlags(flags)) {
+                Wanted::READ if cuts => Wanted::READ_WRITE,
+                wanted => wanted,
+            };
+            let who = asking(request)?;
+            let check = Operation::Access(Access::Open(inode.id, wanted));
+            self.namespace.execute_for(Caller::User(&who), &check)?;
+            let user = self.names_users.then_some((who, wanted));
+            let none = |_: &std::fs::File| Err(io::ErrorKind::Unsupported.into());
+            let (_, opened, _) = self.open_for(inode.id, user, true, none)?;
+            if cuts {
+                let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+                let changer = self.changer(CallingProcess::of(request), inode.id, true);
+                let cut = by.set_attributes(inode.id, &set, changer);
+                return cut.map(|inode| (inode, opened)).inspect_err(|_| {
+                    self.modes.close(inode.id);
+                    // The first error is reported.
+                    let _ = self.namespace.close(inode.id);
+                });
+            }
+            Ok((inode.clone(), opened))
+        };
+        // As the kernel does not know of it, nothing else lets it go.
+        open().inspect_err(|_| _ = self.namespace.release(inode.id, 1))
     }
 
     /// Reads from an open file.
@@ -457,6 +531,15 @@ fn logged_errno(events: &LimitedEvents, error: &Error) -> Errno {
         events.warn(&error.to_string());
     }
     errno(error)
+}
+
+/// Returns the rights that opening a file needs.
+fn wanted(flags: OpenFlags) -> Wanted {
+    match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => Wanted::READ,
+        OpenAccMode::O_WRONLY => Wanted::WRITE,
+        OpenAccMode::O_RDWR => Wanted::READ_WRITE,
+    }
 }
 
 /// Has the kernel forget bytes that were dropped since programs have lost locks on the file.

@@ -143,7 +143,13 @@ pub trait FileLocks: Send + Sync {
 
     /// Returns whether an owner may have locks on a file, or has lost some. Asks nobody.
     fn may_have_locks(&self, id: FileId, owner: LockOwner) -> bool;
+
+    /// Has losses of locks on files reported from now on. `report` must not wait.
+    fn report_losses(&self, report: LossReport);
 }
+
+/// Takes note that locks on a file were lost.
+pub type LossReport = Box<dyn Fn(FileId) + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
