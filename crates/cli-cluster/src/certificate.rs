@@ -5,8 +5,8 @@ use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::cluster::Certificate as Arguments;
 use canopy_cluster::certificates::{
-    Authority, Certified, Identity, Issued, NodeName, check_output, is_of_newest_key, issued,
-    retire_keys, revoke,
+    Authority, Certified, Credentials, Identity, Issued, NodeName, check_output, is_of_newest_key,
+    issued, retire_keys, revoke,
 };
 use canopy_store::storage::Storage;
 use chrono::DateTime;
@@ -129,6 +129,9 @@ fn make(arguments: &Arguments, place: &Place, identity: &Identity) -> anyhow::Re
         "{} is there already: renew it with --replace, or name another file with --output",
         file.display()
     );
+    if file.symlink_metadata().is_ok() {
+        check_replaced(&file, identity)?;
+    }
     check_output(&file)?;
     let now_s = now_s()?;
     let authority = Authority::open(&*place.storage, &key, now_s)?;
@@ -153,6 +156,20 @@ fn make(arguments: &Arguments, place: &Place, identity: &Identity) -> anyhow::Re
         certified.serial
     ))?;
     Ok(Outcome::Complete)
+}
+
+/// Fails unless a file that is to be replaced has a certificate of the same holder.
+fn check_replaced(file: &Path, identity: &Identity) -> anyhow::Result<()> {
+    let shown = file.display();
+    let before = Credentials::open(file).with_context(|| {
+        format!("{shown} cannot be renewed: name another file with --output, or remove it first")
+    })?;
+    let holder = before.certified().identity;
+    ensure!(
+        holder == *identity,
+        "{shown} has the certificate of {holder}: name another file with --output"
+    );
+    Ok(())
 }
 
 fn output(arguments: &Arguments, place: &Place, identity: &Identity) -> PathBuf {

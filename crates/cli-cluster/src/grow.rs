@@ -2,7 +2,7 @@
 
 use crate::numbers::ranges;
 use crate::place::Place;
-use crate::reach::{connect, find};
+use crate::reach::{check_certificate, connect, find};
 use anyhow::{Context, ensure};
 use canopy::commands::cluster::{Add, Balance};
 use canopy::{Outcome, with_progress};
@@ -27,6 +27,7 @@ const SHARE: u64 = 4;
 /// Adds logical servers.
 pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
+    check_certificate(&place, arguments.certificate.as_deref())?;
     let environment = Environment::system(place.storage.clone());
     let listed = count_tables(&*place.storage)?;
     let map = membership::newest_map(&*environment.storage, 0)?;

@@ -193,24 +193,28 @@ pub fn prepare(file: &Path) -> anyhow::Result<()> {
 
 /// Writes the numbers of a process to a file, now and every few seconds until it ends.
 ///
+/// The process goes on if the file cannot be written: it has servers already.
+///
 /// # Errors
 ///
-/// Fails if the file cannot be written the first time.
+/// Fails if the system starts no thread.
 pub fn write(file: &Path, process: &Arc<Process>) -> anyhow::Result<()> {
-    let failed = || format!("--prometheus: cannot replace {}", file.display());
-    replace(file, &process.metrics_text()).with_context(failed)?;
     let (process, file) = (Arc::downgrade(process), PathBuf::from(file));
+    let mut has_failed = false;
+    let mut rewrite = move || {
+        let Some(process) = process.upgrade() else { return false };
+        let replaced = replace(&file, &process.metrics_text());
+        if let (Err(error), false) = (&replaced, has_failed) {
+            canopy::message(format_args!("cannot replace {}: {error}", file.display()));
+        }
+        has_failed = replaced.is_err();
+        true
+    };
+    rewrite();
     let rewrite = move || {
-        let mut has_failed = false;
-        loop {
+        thread::sleep(WRITE_EVERY);
+        while rewrite() {
             thread::sleep(WRITE_EVERY);
-            let Some(process) = process.upgrade() else { return };
-            let replaced = replace(&file, &process.metrics_text());
-            drop(process);
-            if let (Err(error), false) = (&replaced, has_failed) {
-                canopy::message(format_args!("cannot replace {}: {error}", file.display()));
-            }
-            has_failed = replaced.is_err();
         }
     };
     thread::Builder::new().name("prometheus".into()).spawn(rewrite)?;

@@ -1,7 +1,8 @@
 //! Reaching the servers of a cluster, and directories by their paths.
 
-use crate::place::Place;
+use crate::place::{CERTIFICATE, Place};
 use anyhow::{Context, bail, ensure};
+use canopy_cluster::certificates::Identity;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{Client, Connection, ConnectionError, Patience, Remote, Security, Wait};
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
@@ -45,6 +46,18 @@ pub fn connect_quickly(
 ) -> anyhow::Result<Arc<Remote>> {
     let security = security(place, certificate)?;
     Ok(Remote::connect(addresses, security.for_servers()?, QUICK)?)
+}
+
+/// Fails unless a command has the certificate of the servers, or there are none.
+pub fn check_certificate(place: &Place, certificate: Option<&Path>) -> anyhow::Result<()> {
+    let identity = security(place, certificate)?.identity();
+    let Some(identity) = identity.filter(|identity| *identity != Identity::Server) else {
+        return Ok(());
+    };
+    bail!(
+        "the certificate of {identity} is not enough for this: name that of the servers, such as {}",
+        Path::new(&place.name).join(CERTIFICATE).display()
+    )
 }
 
 fn security(place: &Place, certificate: Option<&Path>) -> anyhow::Result<Security> {

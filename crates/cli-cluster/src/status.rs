@@ -4,7 +4,7 @@
 use crate::grow::wait_for;
 use crate::numbers::ranges;
 use crate::place::Place;
-use crate::reach::{connect, connect_quickly};
+use crate::reach::{check_certificate, connect, connect_quickly};
 use anyhow::{Context, bail};
 use canopy::commands::cluster::{Drain, Status};
 use canopy::{Outcome, with_progress};
@@ -48,6 +48,9 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     processes.sort_by(|one, other| one.address.cmp(&other.address));
     let living = membership::living(&environment, &map)?;
     let certificate = arguments.certificate.as_deref();
+    if certificate.is_some() {
+        check_certificate(&place, certificate)?;
+    }
     // Without an answer, the rest is shown.
     let addresses = processes.iter().filter(|one| living.contains(&one.process));
     let addresses = Vec::from_iter(addresses.filter_map(|one| one.address.parse().ok()));
@@ -162,6 +165,7 @@ fn as_json(row: &Row<'_>, version: u64) -> serde_json::Value {
 pub fn drain(arguments: &Drain) -> anyhow::Result<Outcome> {
     let (host, namespace) = (&arguments.host, &arguments.namespace);
     let place = Place::open(namespace)?;
+    check_certificate(&place, arguments.certificate.as_deref())?;
     let environment = Environment::system(place.storage.clone());
     let is_meant = |process: &MapProcess| is_on(&process.address, host);
     let (_, processes) = membership::survey(&environment)?
@@ -169,7 +173,10 @@ pub fn drain(arguments: &Drain) -> anyhow::Result<Outcome> {
     let meant = Vec::from_iter(processes.iter().filter(|one| is_on(&one.address, host)));
     if meant.is_empty() {
         let known = Vec::from_iter(processes.iter().map(|one| one.address.as_str())).join(", ");
-        bail!("no process listens on {host}; there are: {known}");
+        match known.as_str() {
+            "" => bail!("no process of {} runs", namespace.display()),
+            known => bail!("no process listens on {host}; there are: {known}"),
+        }
     }
     let moved = meant.iter().flat_map(|one| &one.servers).map(|server| server.0);
     let mut moved = Vec::from_iter(moved);

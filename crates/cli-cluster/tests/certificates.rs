@@ -84,6 +84,59 @@ fn certificates_are_renewed() {
     assert_eq!(success(&place.run(&["certificate", "--list", "@"])).lines().count(), 3);
 }
 
+/// A slip of the hand once cost any file that was named.
+#[test]
+fn only_a_certificate_of_the_same_holder_is_replaced() {
+    let place = Place::new(1);
+    success(&place.run(&["certificate", "--server", "@"]));
+    success(&place.run(&["certificate", "--node", "n1", "@"]));
+    fs::write(place.path("text"), "text").unwrap();
+    let server = place.namespace.join("server.pem");
+    let before =
+        Vec::from_iter([&server, &place.path("n1.pem")].map(|file| fs::read(file).unwrap()));
+    for (output, expected) in [
+        ("text", "text cannot be renewed: name another file"),
+        ("n1.pem", "n1.pem has the certificate of node n1: name another file"),
+        (server.to_str().unwrap(), "server.pem has the certificate of server: name another file"),
+    ] {
+        let words = ["certificate", "--user", "nobody", "--replace", "--output", output, "@"];
+        let told = failure(&place.run(&words));
+        assert!(told.contains(expected), "{told}");
+    }
+    assert_eq!(fs::read(place.path("text")).unwrap(), b"text");
+    assert!(
+        [&server, &place.path("n1.pem")]
+            .iter()
+            .zip(&before)
+            .all(|(file, before)| fs::read(file).unwrap() == *before)
+    );
+    // Nobody is advised to take a file from others that has no key.
+    fs::set_permissions(place.path("text"), Permissions::from_mode(0o644)).unwrap();
+    let told = failure(&place.run(&["certificate", "--node", "n2", "--key", "text", "@"]));
+    assert!(told.contains("text: it is not a file with a key"), "{told}");
+}
+
+/// The map was changed before the certificate was refused.
+#[test]
+fn commands_that_need_the_servers_certificate_change_nothing_without_it() {
+    let place = Place::new(2);
+    success(&place.run(&["certificate", "--server", "@"]));
+    success(&place.run(&["certificate", "--user", "nobody", "@"]));
+    let words = ["start", "@", "--listen", "127.0.0.1:0", "--lease", "0.5"];
+    let [(_one, address, _), _other] = [(); 2].map(|()| Process::start(place.command(&words)));
+    let status = || success(&place.run(&["status", "@"]));
+    wait_until("both serve", || status().matches("  serving").count() == 2);
+    for words in [&["drain", &address, "@"][..], &["add", "--servers", "1", "@"], &["status", "@"]]
+    {
+        let words = [words, &["--certificate", "nobody.pem"]].concat();
+        let told = failure(&place.run(&words));
+        assert!(told.contains("the certificate of user 65534 is not enough for this"), "{told}");
+    }
+    let shown = status();
+    assert!(shown.matches("  serving").count() == 2 && !shown.contains("drain"), "{shown}");
+    assert!(!place.namespace.join("table-2").exists());
+}
+
 #[test]
 fn the_key_may_be_elsewhere() {
     let place = Place::new(1);

@@ -2,7 +2,7 @@
 //! a bucket or a directory that machines share, with a directory of this machine for its cache and
 //! the log of mounts.
 
-use crate::viewed;
+use crate::{servers, viewed};
 use anyhow::{Context, anyhow, bail};
 use canopy_cluster::has_cluster;
 use canopy_index::safety;
@@ -177,10 +177,18 @@ fn instead(place: &Path, what: &str) -> anyhow::Error {
     if real.as_os_str().as_bytes() != mounted.point {
         return anyhow!("{shown} is in the namespace that is mounted on {point}: name {point}");
     }
+    if !rustix::process::geteuid().is_root() {
+        return anyhow!(
+            "{shown}: the namespace {namespace} is mounted there, and only its owner and root may do this"
+        );
+    }
+    if servers::is_served(Path::new(&namespace)).unwrap_or(false) {
+        return anyhow!(
+            "{shown}: the namespace {namespace} is mounted there, and can stay so: name {namespace}"
+        );
+    }
     anyhow!(
-        "{shown}: the namespace {namespace} is mounted there{}: unmount it first (canopy ns \
-         unmount {point})",
-        if rustix::process::geteuid().is_root() { "" } else { ", where only root may do this" }
+        "{shown}: the namespace {namespace} is mounted there: unmount it first (canopy ns unmount {point})"
     )
 }
 

@@ -59,7 +59,7 @@ fn errors_name_what_is_mounted_there() {
         assert!(said.contains(&expected), "{subcommand}: {said}");
     }
     let check = as_user(NOBODY, CANOPY).args(["ns", "check"]).arg(&mounted.on).output().unwrap();
-    assert!(failure(&check).contains("where only root may do this"));
+    assert!(failure(&check).contains("only its owner and root may do this"));
     let again = ns("mount").args([&mounted.namespace, &mounted.on]).output().unwrap();
     assert!(failure(&again).contains("something is mounted there; first unmount it"));
     mounted.assert_sound();

@@ -94,6 +94,8 @@ pub struct Remote {
     generation: OnceLock<u64>,
     /// Whether there was another one since.
     is_outdated: AtomicBool,
+    /// Whether processes refuse this client, as the observer knows.
+    is_refused: AtomicBool,
 }
 
 impl Remote {
@@ -162,6 +164,7 @@ impl Remote {
             waits: SilentServers::default(),
             generation: OnceLock::new(),
             is_outdated: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
         })
     }
 
@@ -329,6 +332,13 @@ impl Remote {
         Ok(response)
     }
 
+    /// Has the observer know once that processes refuse this client.
+    fn note_refusal(&self, error: &WireError) {
+        if !self.is_refused.swap(true, Ordering::Relaxed) {
+            self.waits.notify(&Wait::Refused(error.to_string()));
+        }
+    }
+
     fn call(
         &self,
         server: ServerId,
@@ -363,12 +373,18 @@ impl Remote {
         match answer {
             Ok(Err(error @ Error::NotRunning(_))) => Attempt::Retry(error),
             Ok(Err(Error::Restored)) => Attempt::Final(Err(self.outdate())),
-            Ok(answer) => Attempt::Final(self.learn_marks(request, answer)),
+            Ok(answer) => {
+                self.is_refused.store(false, Ordering::Relaxed);
+                Attempt::Final(self.learn_marks(request, answer))
+            }
             Err(error) => match &error {
                 WireError::Refused { refusal: Refusal::ReplyTooLarge, .. } => {
                     Attempt::TooLarge(unreachable(server, &error))
                 }
                 WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
+                    if let Refusal::Denied(_) = refusal {
+                        self.note_refusal(&error);
+                    }
                     Attempt::Final(Err(unreachable(server, &error)))
                 }
                 _ => Attempt::Retry(unreachable(server, &error)),

@@ -37,6 +37,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 const COLLECT: Duration = Duration::from_secs(10);
 const COLLECT_MIN: Duration = Duration::from_secs(1);
 
+/// Storage is short if less than this part of it is free for contents.
+const SHORT_DIVISOR: u64 = 8;
+
 /// Looks at the sessions of contents within the time after which one counts as abandoned.
 const SESSION_LOOKS: u32 = 4;
 
@@ -201,8 +204,11 @@ fn flush(process: &Process, schedule: &mut Schedule) -> Result<()> {
     process.flush_all()
 }
 
-/// Collects the objects of one server, if that is due.
+/// Collects the objects of one server, if that is due; of all where storage is short.
 fn collect(process: &Process, schedule: &mut Schedule) -> Result<()> {
+    if is_short(process) {
+        return process.collect().map(drop);
+    }
     let running = process.running();
     let share = COLLECT / u32::try_from(running.len().max(1)).unwrap_or(u32::MAX);
     if schedule.collected.elapsed() < share.max(COLLECT_MIN) {
@@ -215,6 +221,12 @@ fn collect(process: &Process, schedule: &mut Schedule) -> Result<()> {
         Some(server) => process.collect_at(server).map(drop),
         None => Ok(()),
     }
+}
+
+/// Returns whether little space is left for contents.
+fn is_short(process: &Process) -> bool {
+    let space = process.environment.storage.space().ok().flatten();
+    space.is_some_and(|space| space.available_bytes < space.total_bytes / SHORT_DIVISOR)
 }
 
 /// Ends sessions of contents that were abandoned, and removes what they left.

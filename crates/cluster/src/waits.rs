@@ -35,6 +35,9 @@ pub enum Wait {
     },
     /// The namespace was restored to a snapshot: nothing succeeds any more.
     Restored,
+    /// A process refuses this client, as when its certificate was revoked. Nothing succeeds until that is
+    /// over.
+    Refused(String),
 }
 
 impl fmt::Display for Wait {
@@ -56,6 +59,7 @@ impl fmt::Display for Wait {
                 }
             }
             Wait::Restored => crate::Error::Restored.fmt(f),
+            Wait::Refused(why) => write!(f, "the servers refuse this client: {why}"),
             Wait::Over { server, time } => {
                 name(f, server)?;
                 write!(f, " answers again, after {} s", time.as_secs())

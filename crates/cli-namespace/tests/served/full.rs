@@ -63,6 +63,20 @@ fn full_storage_is_read_and_removing_files_frees_it() {
     assert_eq!(success(&ns("check").arg(site.url()).output().unwrap()), "no faults\n");
 }
 
+/// Chunks that were replaced took the room of new ones until the next look at them, some 10 s later.
+#[test]
+fn a_file_is_overwritten_more_often_than_storage_has_room() {
+    let mut site = Site::on_disk(2, "96m");
+    let on = site.mount("on", &[]);
+    let path = on.join("file");
+    for round in 0..80_u32 {
+        let bytes = Vec::from_iter((0..4 << 20).map(|at: u32| ((at + round) % 251) as u8 + 1));
+        keep(&path, &bytes).unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    let last = Vec::from_iter((0..4 << 20).map(|at: u32| ((at + 79) % 251) as u8 + 1));
+    assert!(fs::read(&path).unwrap() == last);
+}
+
 /// Logs of removals took the room of the flushes that would have freed them. Then nothing was ever
 /// freed, and no process could open its tables again.
 #[test]

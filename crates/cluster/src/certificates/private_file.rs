@@ -7,6 +7,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Text before a private key.
+const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+
 /// Bytes of the longest file that is read.
 const BYTES_MAX: u64 = 64 << 10;
 
@@ -37,11 +40,13 @@ pub(super) fn read(path: &Path) -> Result<String, CertificateError> {
             about.uid()
         ));
     }
-    if about.mode() & 0o077 != 0 {
-        return unfit("others may read its private key: make it yours alone, with 'chmod 600'");
-    }
     let mut text = String::new();
     match file.take(BYTES_MAX).read_to_string(&mut text) {
+        Ok(_) if about.mode() & 0o077 != 0 => unfit(match text.contains(PRIVATE_KEY) {
+            true => "others may read its private key: make it yours alone, with 'chmod 600'",
+            // Some other file, which others may need.
+            false => "it is not a file with a key",
+        }),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             unfit("it is not a file with a key")
         }

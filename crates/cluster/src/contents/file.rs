@@ -11,6 +11,7 @@ use canopy_namespace::operation::StoredContents;
 use canopy_namespace::{FileId, Inode, Stored};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file that is open, however often.
 pub(super) struct OpenFile {
@@ -27,6 +28,8 @@ pub(super) struct OpenFile {
 pub(super) struct State {
     /// The inode, as records last had it.
     pub(super) inode: Inode,
+    /// The moment at which that was learned.
+    pub(super) learned: LocalMoment,
     /// Contents that are a record.
     pub(super) small: Option<Vec<u8>>,
     /// Whether no user who has the file open may read it.
@@ -42,6 +45,18 @@ pub(super) struct State {
     pub(super) pending: Pending,
     /// Whether changes were dropped, and no program was told so.
     pub(super) has_lost: bool,
+}
+
+/// A moment in this process: a number that grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LocalMoment(u64);
+
+impl LocalMoment {
+    /// Returns a moment after all earlier ones.
+    pub(super) fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        LocalMoment(LAST.fetch_add(1, Ordering::SeqCst) + 1)
+    }
 }
 
 /// Bytes of a chunk beneath changes that were not sent.
@@ -63,6 +78,7 @@ impl OpenFile {
         let id = stored.inode.id;
         let mut state = State {
             inode: Inode::default(),
+            learned: LocalMoment::default(),
             small: None,
             is_withheld: false,
             known: Known::default(),
@@ -105,8 +121,14 @@ impl State {
             self.is_stale = false;
         }
         self.known.add(from, &stored.chunks, stored.next);
-        (self.inode, self.small) = (stored.inode, stored.small);
         self.is_withheld = stored.is_withheld;
+        self.set_inode(stored.inode, stored.small);
+    }
+
+    /// Takes on an inode and small contents that records have.
+    pub(super) fn set_inode(&mut self, inode: Inode, small: Option<Vec<u8>>) {
+        (self.inode, self.small) = (inode, small);
+        self.learned = LocalMoment::next();
         self.version += 1;
     }
 
@@ -190,8 +212,14 @@ impl State {
         end
     }
 
-    /// Has the records read anew if an inode shows that they have changed.
-    pub(super) fn note_shown(&mut self, inode: &Inode) {
+    /// Has the records read anew if an inode shows that they have changed. One that was asked for before
+    /// something newer was learned gets that: a size does not go back.
+    pub(super) fn note_shown(&mut self, inode: &mut Inode, asked: LocalMoment) {
+        if self.learned > asked && inode.ctime_ns < self.inode.ctime_ns {
+            inode.size = self.inode.size;
+            (inode.mtime_ns, inode.ctime_ns) = (self.inode.mtime_ns, self.inode.ctime_ns);
+            return;
+        }
         let of = |inode: &Inode| (inode.size, inode.mtime_ns, inode.ctime_ns, inode.flags);
         if of(inode) != of(&self.inode) {
             self.is_stale = true;

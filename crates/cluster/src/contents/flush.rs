@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Chunks of one file that are made at once.
 const UPLOADS: usize = 4;
@@ -31,6 +32,12 @@ const ATTEMPTS: usize = 64;
 
 /// Objects may be replaced so often while they are fetched.
 const FETCH_ATTEMPTS: usize = 4;
+
+/// Time after which servers have removed objects that no record needs, if storage is full; the longest
+/// wait for that, and the pauses meanwhile.
+const FREEING_MS: u64 = 12_000;
+const SPACE_WAIT_MS: u64 = 4000;
+const SPACE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Records of a file when it is sent.
 struct View {
@@ -184,6 +191,9 @@ impl Files {
             }
             match self.put(file, work, &view, &session, made) {
                 Ok(Some(inode)) => {
+                    if view.bases.values().any(|base| matches!(base, Base::Stored(_))) {
+                        self.note_freeing();
+                    }
                     learn_chunks(file, &view, inode, made);
                     return Ok(());
                 }
@@ -254,8 +264,7 @@ impl Files {
         let Some(inode) = self.change(file, change)? else { return Ok(false) };
         let mut state = file.state.lock();
         state.is_stale |= state.version != view.version || inode.size != size;
-        (state.inode, state.small) = (inode, (!small.is_empty()).then_some(small));
-        state.version += 1;
+        state.set_inode(inode, (!small.is_empty()).then_some(small));
         Ok(true)
     }
 
@@ -301,9 +310,36 @@ impl Files {
     }
 
     fn make_object(&self, session: &Session, chunk: ChunkId, bytes: Bytes) -> Result<Stored> {
-        let stored = session.upload(chunk, bytes.clone())?;
+        let since_ms = self.objects.environment.clock.now_ms();
+        let stored = loop {
+            match session.upload(chunk, bytes.clone()) {
+                Err(error) if error.errno() == Errno::NOSPC && self.awaits_space(since_ms) => {}
+                stored => break stored?,
+            }
+        };
         self.cache.put((chunk, stored.object), bytes);
         Ok(stored)
+    }
+
+    /// Notes that servers will free space soon: what this client has replaced or removed.
+    pub(super) fn note_freeing(&self) {
+        self.freeing_ms.store(self.objects.environment.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Waits a moment for space that servers are about to free. Returns false if they are not, or if
+    /// that has taken too long.
+    fn awaits_space(&self, since_ms: u64) -> bool {
+        let clock = &*self.objects.environment.clock;
+        let now_ms = clock.now_ms();
+        let freeing_ms = self.freeing_ms.load(Ordering::Relaxed);
+        let is_freed = now_ms.saturating_sub(freeing_ms) >= FREEING_MS;
+        if is_freed || now_ms.saturating_sub(since_ms) >= SPACE_WAIT_MS {
+            // There is nothing to wait for any more.
+            self.freeing_ms.store(0, Ordering::Relaxed);
+            return false;
+        }
+        clock.sleep(SPACE_PAUSE);
+        true
     }
 
     /// Returns the bytes of a chunk: what was written over what it has.
@@ -409,8 +445,7 @@ fn learn_chunks(file: &OpenFile, view: &View, inode: Inode, made: &MadeChunks) {
             state.known.set(*chunk, made.stored);
         }
     }
-    (state.inode, state.small) = (inode, None);
-    state.version += 1;
+    state.set_inode(inode, None);
 }
 
 /// Returns the part of small contents that a chunk has.

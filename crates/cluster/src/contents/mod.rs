@@ -60,7 +60,7 @@ use canopy_store::Environment;
 use canopy_store::storage::StorageSpace;
 pub use collect::{Collected, collect_session, session_objects, sessions};
 pub(crate) use collect::{adopt_ended, collect_garbage};
-use file::{Base, OpenFile};
+use file::{Base, LocalMoment, OpenFile};
 pub use none::UnknownStorage;
 pub(crate) use objects::reopen_sessions;
 use objects::{Objects, Session};
@@ -70,7 +70,7 @@ use pending::Writers;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -187,6 +187,8 @@ struct Files {
     memory: Memory,
     /// Memory of what was written and not sent.
     waiting: AtomicUsize,
+    /// The last time at which this client had space freed, in milliseconds since 1970.
+    freeing_ms: AtomicU64,
     open: Mutex<HashMap<FileId, Entry>>,
 }
 
@@ -222,6 +224,7 @@ impl ClusterNamespace {
             small_max: settings.inline_bytes_max as u64,
             memory,
             waiting: AtomicUsize::new(0),
+            freeing_ms: AtomicU64::new(0),
             open: Mutex::default(),
         });
         let opened = Arc::downgrade(&files);
@@ -255,7 +258,7 @@ impl ClusterNamespace {
         caller: Caller<'_>,
         operation: &Operation<'_>,
     ) -> Result<Reply> {
-        let files = &*self.files;
+        let (files, asked) = (&*self.files, LocalMoment::next());
         let mut reply = match operation {
             Operation::Change(Change::SetAttributes { id, set, .. }) => {
                 files.set_attributes(caller, operation, *id, set)?
@@ -272,8 +275,13 @@ impl ClusterNamespace {
             }
             _ => files.operations.execute_for(caller, operation)?,
         };
+        if let Operation::Change(change) = operation
+            && frees_space(change)
+        {
+            files.note_freeing();
+        }
         if !matches!(operation, Operation::Read(Moment::Snapshot(_), _)) {
-            files.describe(&mut reply);
+            files.describe(&mut reply, asked);
         }
         Ok(reply)
     }
@@ -640,16 +648,16 @@ impl Files {
         Err(Errno::BUSY.into())
     }
 
-    /// Gives the inodes in a reply what was written here. Contents are read anew if a reply shows that
+    /// Gives the inodes in a reply, which was `asked` for at a moment, what was written here. Contents are read anew if a reply shows that
     /// they have changed: bytes are never older than a size that programs know.
-    fn describe(&self, reply: &mut Reply) {
+    fn describe(&self, reply: &mut Reply, asked: LocalMoment) {
         if self.open.lock().is_empty() {
             return;
         }
         let describe = |inode: &mut Inode| {
             if let Some(file) = self.find(inode.id) {
                 let mut state = file.state.lock();
-                state.note_shown(inode);
+                state.note_shown(inode, asked);
                 state.describe(inode);
             }
         };
@@ -658,6 +666,15 @@ impl Files {
             Reply::Entries(entries) => entries.change_inodes(describe),
             _ => {}
         }
+    }
+}
+
+/// Returns whether a change may take objects of files away.
+fn frees_space(change: &Change<'_>) -> bool {
+    match change {
+        Change::Unlink(_) | Change::Rename { .. } => true,
+        Change::SetAttributes { set, .. } => set.size.is_some(),
+        _ => false,
     }
 }
 

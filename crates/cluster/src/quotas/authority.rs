@@ -70,12 +70,6 @@ struct Header {
     since_ns: Amounts,
 }
 
-/// Outcome of a collection.
-struct Collection {
-    /// Whether changes are about to use some room.
-    is_in_use: bool,
-}
-
 impl Books {
     /// Reads what a table records.
     pub(super) fn open(tablet: &Tablet) -> Result<Self> {
@@ -211,10 +205,11 @@ impl Server {
             return Ok(Obtained::Granted(grant));
         }
         let bound = book.ledger.bound();
-        let Collection { is_in_use } = self.collect_all(peers, account, &mut book, bound)?;
+        let in_use = self.collect_all(peers, account, &mut book, bound)?;
         Ok(match self.grant(&mut book, server, shortage, shortage.needed, true)? {
             Some(grant) => Obtained::Granted(grant),
-            None if is_in_use => Obtained::Wait,
+            None if in_use.iter().any(|at| *at != server) => Obtained::Wait,
+            None if !in_use.is_empty() => Obtained::WaitForOwn,
             None => Obtained::Refused,
         })
     }
@@ -254,25 +249,25 @@ impl Server {
     }
 
     /// Collects room from all servers that may have some, and from those that have no base so far.
-    /// Fails if one cannot be asked.
+    /// Fails if one cannot be asked. Returns those where some room stays.
     fn collect_all(
         &self,
         peers: &dyn Peers,
         account: Account,
         book: &mut Book,
         bound: [bool; 2],
-    ) -> Result<Collection> {
+    ) -> Result<Vec<ServerId>> {
         let noted = self.quotas.books.take_noted(account);
         book.suspects.extend(noted.servers.iter().copied());
         let bases = book.ledger.bases();
         let unknown = self.layout.servers().filter(|server| !bases.contains_key(server));
         let servers: BTreeSet<_> = unknown.chain(book.suspects.iter().copied()).collect();
-        let (mut is_in_use, mut collected, mut outcome) = (false, Vec::new(), Ok(()));
+        let (mut in_use, mut collected, mut outcome) = (Vec::new(), Vec::new(), Ok(()));
         for server in servers {
             match self.collect_from(peers, server, account, book, bound) {
                 Ok(is_kept) => {
                     collected.push(server);
-                    is_in_use |= is_kept;
+                    in_use.extend(is_kept.then_some(server));
                 }
                 Err(error) => outcome = Err(error),
             }
@@ -283,7 +278,7 @@ impl Server {
             self.quotas.books.noted.lock().entry(account).or_default().add(noted);
         }
         recorded?;
-        outcome.map(|()| Collection { is_in_use })
+        outcome.map(|()| in_use)
     }
 
     /// Collects from one server. Returns whether some room stays there.

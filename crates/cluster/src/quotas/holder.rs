@@ -55,6 +55,12 @@ impl Obtaining {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         Ok(())
     }
+
+    /// Returns whether no other change of the server is about to use room of an account.
+    fn is_alone(&self, server: &Server, account: Account) -> bool {
+        let own = self.pledges.iter().find(|(of, _)| *of == account);
+        own.is_some_and(|(_, pledge)| server.tablet.is_only_pledge(pledge))
+    }
 }
 
 impl ServerQuotas {
@@ -124,7 +130,10 @@ impl Server {
                     peers.ask(at, Sender::SERVER, &take)?;
                 }
                 Obtained::Refused => return Err(exceeded()),
-                Obtained::Wait => {
+                Obtained::WaitForOwn if obtaining.is_alone(self, shortage.account) => {
+                    return Err(exceeded());
+                }
+                Obtained::Wait | Obtained::WaitForOwn => {
                     drop(one);
                     return obtaining.wait(self);
                 }

@@ -102,6 +102,8 @@ pub enum Obtained {
     Refused,
     /// Some is left that other changes are about to use.
     Wait,
+    /// Some is left on this server alone, for changes of its own, maybe for the one that asks.
+    WaitForOwn,
 }
 
 /// State of a server for quotas.

@@ -99,10 +99,34 @@ impl From<io::Error> for Unfit {
                 "one side uses TLS and the other does not, or it is no server of Canopy: a client gives a \
                  certificate (--certificate FILE) exactly where the servers have one",
             ),
-            Some(inner) => Unfit::denied(inner.to_string()),
+            Some(inner) => Unfit::denied(in_words(inner)),
             None => Unfit::Io(error),
         }
     }
+}
+
+/// Returns the error of a handshake in words of certificates.
+fn in_words(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription as Alert, CertificateError as Fault, Error};
+    let words = match error {
+        Error::AlertReceived(Alert::CertificateRevoked) => "the own certificate was revoked",
+        Error::AlertReceived(Alert::CertificateExpired) => "the own certificate has expired",
+        Error::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
+            "the own certificate is of another cluster, or of a key that was retired: renew it"
+        }
+        Error::InvalidCertificate(Fault::Revoked) => {
+            "the certificate of the other side was revoked"
+        }
+        Error::InvalidCertificate(Fault::Expired | Fault::ExpiredContext { .. }) => {
+            "the certificate of the other side has expired"
+        }
+        Error::InvalidCertificate(Fault::UnknownIssuer | Fault::BadSignature) => {
+            "the certificate of the other side is of another cluster, or of a key that this side does not \
+             know: renew the own one"
+        }
+        other => return other.to_string(),
+    };
+    words.to_owned()
 }
 
 impl Unfit {

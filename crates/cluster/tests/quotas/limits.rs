@@ -97,6 +97,29 @@ fn clients_do_not_pass_a_limit_together() {
     assert!(messages <= 60, "{messages}");
 }
 
+/// A change sets room aside before it asks for more. It once waited for that room, which only it was to
+/// use, for 5 s.
+#[test]
+fn a_change_that_needs_more_than_is_left_does_not_wait_for_itself() {
+    let place = Place::new(3);
+    let (client, directories) = (place.client(), place.directories());
+    let limits = Limits { bytes_hard: 10_000, ..Limits::default() };
+    set(&client, Account::User(ADA), limits).unwrap();
+    let make = |number: usize| {
+        file(&client, directories[number % 3], &format!("file{number}"), ADA).unwrap()
+    };
+    for number in 0..2 {
+        write(&client, make(number), 4000).unwrap();
+    }
+    let before = place.messages.load(Ordering::Relaxed);
+    for number in 2..8 {
+        assert_eq!(write(&client, make(number), 4000), Err(Errno::DQUOT));
+    }
+    let messages = place.messages.load(Ordering::Relaxed) - before;
+    assert!(messages <= 60, "{messages}");
+    assert_eq!(used(&client, ADA), (8192, 8));
+}
+
 #[test]
 fn clients_that_create_and_remove_at_a_limit_find_room() {
     let place = Place::new(3);

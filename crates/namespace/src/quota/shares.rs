@@ -330,6 +330,12 @@ impl Tablet {
         Pledge { accounts: self.accounts.clone(), account: shortage.account, amounts }
     }
 
+    /// Returns whether no other change is about to use room of the account.
+    pub fn is_only_pledge(&self, pledge: &Pledge) -> bool {
+        let state = self.accounts.state.lock();
+        state.shares.pledged.get(&pledge.account) == Some(&pledge.amounts)
+    }
+
     /// Returns what is missing of an account for a change now; none if there is enough.
     pub fn shortage_now(&self, shortage: &Shortage) -> Option<Shortage> {
         let now_ns = self.now_ns();

@@ -215,8 +215,8 @@ pub struct Mount {
     pub storage: Option<PathBuf>,
     /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; for a namespace on several
     /// servers also certificate=FILE, storage=PLACE, and cache=SECONDS, for which the kernel caches
-    /// names and attributes [default: 1 for directories, 0 for all else]; other options of fstab change
-    /// nothing
+    /// names and attributes [default: 1 for directories, 0 for all else]. Other options of mount(8) change
+    /// nothing; unknown ones are refused
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Print a line to standard output when it is mounted, and detach from the terminal
