@@ -5,8 +5,8 @@
 //! changed, the records are read anew, and what was written here is put over what they have now. So
 //! two clients that write different bytes of one chunk both succeed.
 
-use super::Files;
 use super::file::{Base, OpenFile};
+use super::files::Files;
 use super::known::Known;
 use super::objects::Session;
 use super::pending::{Dirty, Pending, Writers};

@@ -1,9 +1,10 @@
 //! Contents of files as snapshots have them. Records of then never change, and their objects stay as
 //! long as the snapshot.
 
+use super::files::{Files, RECORDS, segments};
 use super::flush::part_of;
 use super::known::Known;
-use super::{ClusterNamespace, Files, RECORDS, segments, unfit};
+use super::{ClusterNamespace, unfit};
 use canopy_model::Credentials;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{

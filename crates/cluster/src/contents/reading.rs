@@ -1,8 +1,8 @@
 //! Reading an open file, and holes in it.
 
 use super::file::{Base, OpenFile, State};
+use super::files::{Files, end_of, segments};
 use super::flush::part_of;
-use super::{Files, end_of, segments};
 use bytes::Bytes;
 use canopy_namespace::operation::{Change, Operation};
 use canopy_namespace::{ChunkId, Error, Extent, FileId, Privileges, Reply, Result, Stored};
