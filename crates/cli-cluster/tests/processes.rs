@@ -586,6 +586,19 @@ fn all_leases_have_one_length() {
     assert_eq!(running, "0-1 of 2");
 }
 
+/// It once tried for 30 s.
+#[test]
+fn a_process_does_not_start_where_it_cannot_write() {
+    let place = Place::new(1);
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" cluster start \
+                  \"$1\" --listen 127.0.0.1:0";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    let output = command.arg(&place.namespace).arg(CANOPY).output().unwrap();
+    let told = failure(&output);
+    assert!(told.contains("Read-only file system") && !told.contains("still waits"), "{told}");
+}
+
 #[test]
 fn a_process_that_starts_ends_by_a_signal() {
     let place = Place::new(1);

@@ -117,6 +117,23 @@ fn files_that_two_mounts_make_at_once_can_be_opened() {
     let error = OpenOptions::new().append(true).create_new(true).open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read_dir(&one).unwrap().count(), FILES);
+    // Nor does it matter that others remove it meanwhile, and who sees only its own files in the end.
+    fs::set_permissions(&one, PermissionsExt::from_mode(0o1777)).unwrap();
+    let race = "import os,sys\n\
+        os.umask(0o77); os.chdir(sys.argv[1])\n\
+        for _ in range(150):\n\
+        \x20   try: os.close(os.open('shared', os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))\n\
+        \x20   except PermissionError: pass\n\
+        \x20   try: os.unlink('shared')\n\
+        \x20   except (FileNotFoundError, PermissionError): pass\n";
+    let racers = [(0, &one), (1000, &other), (0, &other)].map(|(uid, on)| {
+        let mut racer = as_user(uid, "python3");
+        racer.args(["-c", race]).arg(on).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for racer in racers {
+        let output = racer.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
     // Permissions are those of the file that is there.
     fs::set_permissions(other.join("f1"), PermissionsExt::from_mode(0o600)).unwrap();
     let refused = as_user(1000, "sh").args(["-c", ": >> f1"]).current_dir(&one).output().unwrap();

@@ -2,6 +2,7 @@
 
 use super::map::{MapProcess, ProcessId, Terms};
 use canopy_store::ErrorKind;
+use std::io;
 use std::time::Duration;
 
 /// An error of a process' membership.
@@ -74,6 +75,15 @@ impl MembershipError {
             true => MembershipError::OtherLease { address, lease: living.lease() },
             false => MembershipError::OtherCertificates { address, has_certificate },
         }
+    }
+
+    /// Returns whether storage can be read and not be written, by this process or by any.
+    pub(super) fn forbids_writing(&self) -> bool {
+        let MembershipError::Storage(canopy_store::Error::Storage { source, .. }) = self else {
+            return false;
+        };
+        [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem]
+            .contains(&source.kind())
     }
 
     /// Returns the kind, by which a caller reacts to the error.

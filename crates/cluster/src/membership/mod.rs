@@ -154,6 +154,11 @@ impl Membership {
         shared.look()?;
         let map = shared.with(|member, _| member.map().clone());
         outside::check_terms(environment, &map, terms)?;
+        match shared.renew() {
+            Err(error) if error.forbids_writing() => return Err(error),
+            // It is tried again.
+            Ok(()) | Err(_) => {}
+        }
         let threads = worker::start(&shared);
         let membership = Membership { shared, address: address.into(), threads };
         // Dead processes with other terms are waited for.

@@ -135,23 +135,30 @@ impl Shared {
                 self.changed.wait_for(&mut state, wait);
                 continue;
             }
-            let renewal = state.member.renew(now);
             drop(state);
-            let time_ms = self.environment.clock.now_ms().to_string();
-            let mut created = self.storage().create(&renewal.name(), time_ms.into());
-            if created.as_ref().is_err_and(|error| error.kind() == ErrorKind::Exhausted) {
-                // A full disk may still take a name. What has been stored can be read meanwhile.
-                created = self.storage().create(&renewal.name(), Bytes::new());
-            }
+            // It is noted, and tried again.
+            let _ = self.renew();
             state = self.state.lock();
-            state.member.renewed_by(renewal, now, matches!(created, Ok(Created::Now)));
-            if let Err(error) = created {
-                state.note_failure(&error);
-            }
-            // The process may be allowed to act again.
-            state.is_changed = true;
-            self.changed.notify_all();
         }
+    }
+
+    /// Renews the lease once.
+    pub(super) fn renew(&self) -> Result<(), MembershipError> {
+        let now = self.now();
+        let renewal = self.state.lock().member.renew(now);
+        let time_ms = self.environment.clock.now_ms().to_string();
+        let mut created = self.storage().create(&renewal.name(), time_ms.into());
+        if created.as_ref().is_err_and(|error| error.kind() == ErrorKind::Exhausted) {
+            // A full disk may still take a name. What has been stored can be read meanwhile.
+            created = self.storage().create(&renewal.name(), Bytes::new());
+        }
+        let mut state = self.state.lock();
+        state.member.renewed_by(renewal, now, matches!(created, Ok(Created::Now)));
+        let failed = created.inspect_err(|error| state.note_failure(error)).map(drop);
+        // The process may be allowed to act again.
+        state.is_changed = true;
+        self.changed.notify_all();
+        Ok(failed?)
     }
 
     /// Looks at storage whenever it is due, and acts.

@@ -231,8 +231,6 @@ impl Filesystem {
                 match self.open_made(request, name, flags) {
                     // It has gone again.
                     Err(error) if error.errno() == rustix::io::Errno::NOENT => {}
-                    // The kernel looks again and decides: it does so once after ESTALE.
-                    Err(_) => break,
                     opened => return opened,
                 }
             }
@@ -269,7 +267,7 @@ impl Filesystem {
     }
 
     /// Opens a regular file that is there, as open(2) does with `O_CREAT`. The kernel checks nothing
-    /// then, so this fails unless the user surely may.
+    /// then. Fails with `STALE` for anything else than a regular file: then the kernel looks again, once.
     fn open_made(
         &self,
         request: &Request,
@@ -277,16 +275,18 @@ impl Filesystem {
         flags: i32,
     ) -> Answer<(Inode, FopenFlags)> {
         let stale = rustix::io::Errno::STALE;
-        let above = self.namespace.inode(Moment::Now, name.directory)?;
-        // The kernel protects files of others in sticky directories (fs.protected_regular).
-        if self.passes_through || above.mode & STICKY != 0 {
+        if self.passes_through {
             return Err(stale.into());
         }
+        let above = self.namespace.inode(Moment::Now, name.directory)?;
         let by = self.by(request)?;
         let inode = by.lookup_held(name)?;
         let open = || {
             if inode.file_type() != file_type::REGULAR {
                 return Err(stale.into());
+            }
+            if is_protected(&above, &inode, request.uid()) {
+                return Err(rustix::io::Errno::ACCESS.into());
             }
             let cuts = flags & O_TRUNC != 0;
             let wanted = match wanted(OpenFlags(flags)) {
@@ -539,6 +539,21 @@ fn wanted(flags: OpenFlags) -> Wanted {
         OpenAccMode::O_RDONLY => Wanted::READ,
         OpenAccMode::O_WRONLY => Wanted::WRITE,
         OpenAccMode::O_RDWR => Wanted::READ_WRITE,
+    }
+}
+
+/// Returns whether the kernel lets a user open no file of others with `O_CREAT` in a directory
+/// (fs.protected_regular, `may_create_in_sticky` of Linux).
+fn is_protected(directory: &Inode, file: &Inode, uid: u32) -> bool {
+    let is_own = file.uid == directory.uid || file.uid == uid;
+    if directory.mode & STICKY == 0 || is_own {
+        return false;
+    }
+    let setting = std::fs::read_to_string("/proc/sys/fs/protected_regular");
+    match setting.as_deref().map(str::trim) {
+        Ok("0") => false,
+        Ok("1") => directory.mode & 0o002 != 0,
+        _ => directory.mode & 0o022 != 0,
     }
 }
 
