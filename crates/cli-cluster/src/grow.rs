@@ -39,6 +39,11 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
         "--servers {}: the cluster has {listed}, and {SERVERS_MAX} are possible",
         arguments.servers
     );
+    // Nothing is changed if the servers cannot be reached then.
+    let connection = match membership::is_stopped(&environment)? {
+        true => None,
+        false => Some(connect(&place, &arguments.namespace, arguments.certificate.as_deref())?),
+    };
     if all > listed {
         let missing = all - listed;
         let show =
@@ -48,11 +53,8 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
     if map.is_some() {
         membership::add_servers(&environment, all)?;
     }
-    let is_started = !membership::is_stopped(&environment)?;
-    let added = Vec::from_iter(known..all);
-    if is_started {
-        let certificate = arguments.certificate.as_deref();
-        let connection = connect(&place, &arguments.namespace, certificate)?;
+    let (is_started, added) = (connection.is_some(), Vec::from_iter(known..all));
+    if let Some(connection) = connection {
         wait_for(connection.remote(), &added)?;
     }
     if arguments.json {

@@ -48,9 +48,7 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     processes.sort_by(|one, other| one.address.cmp(&other.address));
     let living = membership::living(&environment, &map)?;
     let certificate = arguments.certificate.as_deref();
-    if certificate.is_some() {
-        check_certificate(&place, certificate)?;
-    }
+    check_certificate(&place, certificate)?;
     // Without an answer, the rest is shown.
     let addresses = processes.iter().filter(|one| living.contains(&one.process));
     let addresses = Vec::from_iter(addresses.filter_map(|one| one.address.parse().ok()));

@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// Time between two renewals, which is well below the time that servers wait for them.
 const RENEWAL: Duration = Duration::from_secs(1);
 
+/// Time after which files that were removed are released: their room may be used then.
+const REMOVALS: Duration = Duration::from_millis(50);
+
 /// Time without an answer of a server after which it may have forgotten the session: nine tenths of
 /// its lease.
 const HEARD: Duration = Duration::from_secs(9);
@@ -55,6 +58,8 @@ struct State {
     removed: usize,
     /// Files to be released.
     leaving: Vec<Leaving>,
+    /// Whether one of them was removed: others wait for its room.
+    leaves_removed: bool,
     /// Whether releases may wait, since a thread sends them.
     gathers: bool,
     /// Lives of the session at servers, by which its holds there count.
@@ -137,7 +142,8 @@ impl ClientHolds {
         let Some(file) = state.files.get_mut(&id) else { return };
         file.count = file.count.saturating_sub(times);
         if file.count == 0 {
-            let server = file.server;
+            let (server, is_removed) = (file.server, file.is_removed);
+            state.leaves_removed |= is_removed;
             state.forget(id);
             let ticket = state.ticket;
             state.leaving.push(Leaving { id, ticket, server });
@@ -178,10 +184,16 @@ impl ClientHolds {
     /// Returns files that can be released now, with the tickets. Those that are held again stay.
     fn take_leaving(&self) -> Vec<Leaving> {
         let mut state = self.0.lock();
+        state.leaves_removed = false;
         let State { pending, files, leaving, .. } = &mut *state;
         let oldest = pending.first().copied().unwrap_or(u64::MAX);
         let due = leaving.extract_if(.., |one| one.ticket < oldest);
         due.filter(|one| !files.contains_key(&one.id)).collect()
+    }
+
+    /// Returns whether a file that was removed is to be released.
+    fn leaves_removed(&self) -> bool {
+        self.0.lock().leaves_removed
     }
 
     /// Returns whether releases have to be sent now.
@@ -532,10 +544,16 @@ impl Client {
         self.locks.start(self);
         let client = Arc::downgrade(self);
         let run = move || {
+            let mut renewed = Instant::now();
             loop {
-                thread::sleep(RENEWAL);
+                thread::sleep(REMOVALS);
                 let Some(client) = client.upgrade() else { return };
-                client.renew(Caller::Trusted);
+                if renewed.elapsed() >= RENEWAL {
+                    client.renew(Caller::Trusted);
+                    renewed = Instant::now();
+                } else if client.held.leaves_removed() {
+                    client.release_all(Caller::Trusted);
+                }
             }
         };
         let spawned = thread::Builder::new().name("cluster-renewal".into()).spawn(run);

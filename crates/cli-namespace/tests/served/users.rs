@@ -3,7 +3,7 @@
 use crate::common::{as_user, failure, success};
 use crate::site::Site;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Output;
 
@@ -138,6 +138,47 @@ fn a_file_is_written_by_users_who_may_not_read_it() {
     assert!(refused(&over(70_000)) == large);
     assert!(refused("printf end >> log") == large);
     assert!(refused("cat log") == large);
+}
+
+/// The kernel asks for setuid and setgid bits to be taken away before a write. Servers once let only the
+/// owner do that.
+#[test]
+fn writing_takes_privileges_away() {
+    let site = mounted();
+    let own = site.path("own");
+    fs::set_permissions(&own, Permissions::from_mode(0o1777)).unwrap();
+    for mode in [0o777, 0o4777, 0o2777, 0o6777, 0o2775, 0o4755] {
+        for on in ["n1", "n2", "own"] {
+            let (here, there) = (own.join("file"), site.path(on).join("file"));
+            fs::write(&here, "text").unwrap();
+            fs::set_permissions(&here, Permissions::from_mode(mode)).unwrap();
+            let written = run(ADA, &site.path(on), "echo more 1<> file");
+            let is_writable = mode & 0o002 != 0;
+            assert_eq!(written.status.success(), is_writable, "{on} {mode:o}: {written:?}");
+            let expected = if is_writable { mode & 0o777 } else { mode };
+            assert_eq!(there.metadata().unwrap().mode() & 0o7777, expected, "{on} {mode:o}");
+            fs::remove_file(&here).unwrap();
+        }
+    }
+}
+
+/// Bytes of root went under the name of a user who had the file open, too, and were lost with the
+/// user's right to write.
+#[test]
+fn what_root_writes_is_not_lost_with_rights_of_others() {
+    let site = mounted();
+    let (on, own) = (site.path("n2"), site.path("own"));
+    fs::write(own.join("log"), "begin").unwrap();
+    fs::set_permissions(own.join("log"), Permissions::from_mode(0o666)).unwrap();
+    let open = || fs::File::options().read(true).write(true).open(on.join("log")).unwrap();
+    let log = open();
+    success(&run(ADA, &on, "exec 3<> log"));
+    fs::set_permissions(own.join("log"), Permissions::from_mode(0o600)).unwrap();
+    for (file, text) in [(log, "first"), (open(), "other")] {
+        file.write_all_at(text.as_bytes(), 0).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read_to_string(own.join("log")).unwrap(), text);
+    }
 }
 
 #[test]

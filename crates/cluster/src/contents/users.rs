@@ -44,14 +44,13 @@ impl Users {
         for_each(&all, ask)
     }
 
-    /// Asks servers for the users who write. Root is not asked for while others write: what these
-    /// wrote must not keep privileges of the file that only root may keep.
+    /// Asks servers for the users who write, until one is not refused. Root comes last: a change goes
+    /// under the name of somebody whom permissions bind, if anybody has them. Bytes of all are sent
+    /// together, so root's are not lost with those of a user who has lost the right to write.
     pub(super) fn writing<T>(&self, ask: impl FnMut(Caller<'_>) -> Result<T>) -> Result<T> {
         let mut all = self.0.lock().clone();
         all.retain(|one| one.writes);
-        if all.iter().any(|one| !one.who.is_root()) {
-            all.retain(|one| !one.who.is_root());
-        }
+        all.sort_by_key(|one| one.who.is_root());
         for_each(&all, ask)
     }
 }
@@ -91,7 +90,7 @@ mod tests {
         users.add(&Credentials::new(7, [7]), Wanted::WRITE);
         users.add(&Credentials::new(8, [8]), Wanted::READ);
         users.add(&Credentials::new(7, [7, 9]), Wanted::WRITE);
-        assert_eq!(uids(&users, true), [Some(7)]);
+        assert_eq!(uids(&users, true), [Some(7), Some(0)]);
         assert_eq!(uids(&users, false), [Some(0), Some(8), Some(7)]);
     }
 }

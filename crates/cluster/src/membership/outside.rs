@@ -67,6 +67,16 @@ pub fn living(
     environment: &Environment,
     map: &ClusterMap,
 ) -> Result<BTreeSet<ProcessId>, MembershipError> {
+    living_of(environment, map, true)
+}
+
+/// Returns the processes of a map that live: those that renew while they are watched, and with
+/// `trusts_clocks` those that renewed just now.
+fn living_of(
+    environment: &Environment,
+    map: &ClusterMap,
+    trusts_clocks: bool,
+) -> Result<BTreeSet<ProcessId>, MembershipError> {
     let storage = &*environment.storage;
     let first = newest_renewals(storage)?;
     let now_ms = environment.clock.now_ms();
@@ -74,7 +84,7 @@ pub fn living(
         let renewed_ms = first.get(process).and_then(|renewal| time_ms(storage, *renewal));
         renewed_ms.is_some_and(|at| now_ms.checked_sub(at).is_some_and(|age| age < one.lease_ms))
     };
-    let young = map.processes.iter().filter(is_young);
+    let young = map.processes.iter().filter(|one| trusts_clocks && is_young(one));
     let mut living = BTreeSet::from_iter(young.map(|(process, _)| *process));
     let mut watched = Vec::from_iter(map.processes.iter());
     watched.retain(|(process, _)| !living.contains(process));
@@ -105,7 +115,8 @@ pub(super) fn check_terms(
     if map.with_other_terms(terms, |_, _| true).is_none() {
         return Ok(());
     }
-    let living = living(environment, map)?;
+    // One that was killed just now is waited for.
+    let living = living_of(environment, map, false)?;
     let other = map.with_other_terms(terms, |process, _| living.contains(&process));
     match other.and_then(|process| map.processes.get(&process)) {
         None => Ok(()),

@@ -83,8 +83,7 @@ impl Filesystem {
         let id = real(node)?;
         let inode = self.namespace.inode(Moment::Now, id)?;
         let has_none = inode.is_directory() || inode.mode & SETUID_SETGID == 0;
-        let lets_change = || self.by(request)?.lets_change(id, &asking(request)?);
-        let lets = has_none || lets_change().unwrap_or(false);
+        let lets = has_none || self.by(request)?.lets_change(id, &asking(request)?)?;
         if lets { Ok(()) } else { Err(rustix::io::Errno::PERM.into()) }
     }
 
