@@ -149,14 +149,14 @@ fn writing_takes_privileges_away() {
     fs::set_permissions(&own, Permissions::from_mode(0o1777)).unwrap();
     for mode in [0o777, 0o4777, 0o2777, 0o6777, 0o2775, 0o4755] {
         for on in ["n1", "n2", "own"] {
-            let (here, there) = (own.join("file"), site.path(on).join("file"));
+            let here = own.join("file");
             fs::write(&here, "text").unwrap();
             fs::set_permissions(&here, Permissions::from_mode(mode)).unwrap();
             let written = run(ADA, &site.path(on), "echo more 1<> file");
             let is_writable = mode & 0o002 != 0;
             assert_eq!(written.status.success(), is_writable, "{on} {mode:o}: {written:?}");
             let expected = if is_writable { mode & 0o777 } else { mode };
-            assert_eq!(there.metadata().unwrap().mode() & 0o7777, expected, "{on} {mode:o}");
+            assert_eq!(here.metadata().unwrap().mode() & 0o7777, expected, "{on} {mode:o}");
             fs::remove_file(&here).unwrap();
         }
     }
