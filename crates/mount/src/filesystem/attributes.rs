@@ -48,10 +48,15 @@ impl Filesystem {
         set: SetAttributes,
         reply: ReplyAttr,
     ) {
-        if set.is_empty()
-            && let Err(error) = self.check_loss_of_privileges(request, node)
-        {
-            return reply.error(errno(&error));
+        if set.is_empty() {
+            match self.check_loss_of_privileges(request, node) {
+                // Servers take the bits with what this user writes: they let only the owner do it alone.
+                Ok(is_owner) if self.names_users && !is_owner => {
+                    return self.reply_attributes(node, reply);
+                }
+                Ok(_) => {}
+                Err(error) => return reply.error(errno(&error)),
+            }
         }
         let (by, is_cut) = (CallingProcess::of(request), set.size.is_some());
         let namespace = match self.by(request) {
@@ -77,14 +82,18 @@ impl Filesystem {
         }
     }
 
-    /// Returns an error if a user may not take a file's setuid and setgid bits: the kernel checks
+    /// Returns whether a user owns a file or is root, and an error if the user may not take its setuid and
+    /// setgid bits: by writing, or as the owner by chown(2). The kernel checks
     /// nothing where chown(2) names no owner and no group.
-    fn check_loss_of_privileges(&self, request: &Request, node: Node) -> Answer<()> {
+    fn check_loss_of_privileges(&self, request: &Request, node: Node) -> Answer<bool> {
         let id = real(node)?;
         let inode = self.namespace.inode(Moment::Now, id)?;
         let has_none = inode.is_directory() || inode.mode & SETUID_SETGID == 0;
         let lets = has_none || self.by(request)?.lets_change(id, &asking(request)?)?;
-        if lets { Ok(()) } else { Err(rustix::io::Errno::PERM.into()) }
+        match lets {
+            true => Ok([0, inode.uid].contains(&request.uid())),
+            false => Err(rustix::io::Errno::PERM.into()),
+        }
     }
 
     /// Returns who changes a file. Groups are found out only where they may be needed, and the file

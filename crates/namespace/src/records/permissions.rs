@@ -388,8 +388,7 @@ impl Check<'_> {
     }
 
     /// Returns an error unless the user may set this owner and this group. Setting neither takes
-    /// setuid and setgid away: that is for the owner, and for users who may write, as the kernel asks for it
-    /// before a write.
+    /// setuid and setgid away, which only the owner may.
     fn owner(self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         let SetAttributes { uid, gid, .. } = *set;
         if [uid, gid].contains(&Some(u32::MAX)) {
@@ -397,8 +396,7 @@ impl Check<'_> {
         }
         if set.is_empty() && !inode.is_directory() {
             let loses = inode.mode & (SETUID | self.lost_setgid(inode)) != 0;
-            let may = |refused| self.require(inode, Wanted::WRITE).map_err(|_| refused);
-            return if loses { self.require_owner(inode).or_else(may) } else { Ok(()) };
+            return if loses { self.require_owner(inode) } else { Ok(()) };
         }
         if self.who.is_root() {
             return Ok(());

@@ -159,7 +159,8 @@ fn write(directory: &Path, id: TableId, own: u64) {
     let mut next = 0;
     loop {
         let table = match Table::open(&place.environment, id, place.cache.clone(), small.clone()) {
-            Err(Error::Fenced(_) | Error::Contended(_)) => {
+            // Another one has taken it meanwhile, and collected what this one was reading.
+            Err(Error::Fenced(_) | Error::Contended(_) | Error::NotFound(_)) => {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
