@@ -45,9 +45,6 @@ const GONE_MAX: u32 = 1 << 10;
 /// Time for which a request is sent again if nobody answers it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Attempts to restore the locks under which a file is changed.
-const LOCK_ATTEMPTS: u32 = 5;
-
 /// The sender of a request, with the slot of its number. It is in use until the request has ended.
 pub(crate) struct Numbered<'a> {
     pub(crate) sender: Sender<'a>,
@@ -411,17 +408,9 @@ impl Client {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
-        let mut attempts = 0;
-        let response = loop {
-            match self.ask_for_id(caller, id, &request) {
-                Err(Error::LocksLost(server)) if attempts < LOCK_ATTEMPTS => {
-                    attempts += 1;
-                    self.hold_again(server, id)?;
-                }
-                response => break response?,
-            }
+        let Response::Reply(reply) = self.ask_under_locks(caller, id, &request)? else {
+            return Err(Error::Unfit);
         };
-        let Response::Reply(reply) = response else { return Err(Error::Unfit) };
         match reply {
             Reply::Inode(inode) => self.whole(caller, inode).map(Reply::Inode),
             reply => Ok(reply),

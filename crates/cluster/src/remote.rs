@@ -374,7 +374,9 @@ impl Remote {
             Ok(Err(error @ Error::NotRunning(_))) => Attempt::Retry(error),
             Ok(Err(Error::Restored)) => Attempt::Final(Err(self.outdate())),
             Ok(answer) => {
-                self.is_refused.store(false, Ordering::Relaxed);
+                if self.is_refused.load(Ordering::Relaxed) {
+                    self.is_refused.store(false, Ordering::Relaxed);
+                }
                 Attempt::Final(self.learn_marks(request, answer))
             }
             Err(error) => match &error {

@@ -90,8 +90,8 @@ pub enum RestoreError {
     /// Processes of the cluster live, at these addresses.
     #[error("processes of this namespace run: {}", .0.join(", "))]
     Running(Vec<String>),
-    /// There is no such snapshot. These are there.
-    #[error("there is no snapshot of this name; there are: {}", .0.join(", "))]
+    /// No snapshot has this name. These are there.
+    #[error("none of the {} snapshots has this name", .0.len())]
     NoSnapshot(Vec<String>),
     /// Another restore has not ended.
     #[error("the restore of snapshot {0} has not ended")]

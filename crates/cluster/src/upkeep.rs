@@ -37,8 +37,9 @@ const FLUSH: Duration = Duration::from_secs(5);
 const COLLECT: Duration = Duration::from_secs(10);
 const COLLECT_MIN: Duration = Duration::from_secs(1);
 
-/// Storage is short if less than this part of it is free for contents.
+/// Storage is short if less than this part of it is free for contents, and less than so many bytes.
 const SHORT_DIVISOR: u64 = 8;
+const SHORT_BYTES: u64 = 4 << 30;
 
 /// Looks at the sessions of contents within the time after which one counts as abandoned.
 const SESSION_LOOKS: u32 = 4;
@@ -226,7 +227,9 @@ fn collect(process: &Process, schedule: &mut Schedule) -> Result<()> {
 /// Returns whether little space is left for contents.
 fn is_short(process: &Process) -> bool {
     let space = process.environment.storage.space().ok().flatten();
-    space.is_some_and(|space| space.available_bytes < space.total_bytes / SHORT_DIVISOR)
+    space.is_some_and(|space| {
+        space.available_bytes < SHORT_BYTES.min(space.total_bytes / SHORT_DIVISOR)
+    })
 }
 
 /// Ends sessions of contents that were abandoned, and removes what they left.

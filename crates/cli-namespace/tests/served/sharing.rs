@@ -112,7 +112,7 @@ fn files_that_two_mounts_make_at_once_can_be_opened() {
             });
         }
     });
-    // Whoever asks for a new file gets one, or an error.
+    // A program that insists on a new file gets one, or an error.
     let path = one.join("f0");
     let error = OpenOptions::new().append(true).create_new(true).open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);

@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) sending: Option<Arc<Pending>>,
     /// Changes since.
     pub(super) pending: Pending,
-    /// Whether changes were dropped, and no program was told so.
+    /// Whether changes were dropped, and no program has learned of it.
     pub(super) has_lost: bool,
 }
 

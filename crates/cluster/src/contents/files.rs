@@ -350,8 +350,9 @@ impl Files {
         Err(Errno::BUSY.into())
     }
 
-    /// Gives the inodes in a reply, which was `asked` for at a moment, what was written here. Contents are read anew if a reply shows that
-    /// they have changed: bytes are never older than a size that programs know.
+    /// Gives the inodes in a reply, which was `asked` for at a moment, what was written here. Contents
+    /// are read anew if a reply shows that they have changed: bytes are never older than a size that
+    /// programs know.
     pub(super) fn describe(&self, reply: &mut Reply, asked: LocalMoment) {
         if self.open.lock().is_empty() {
             return;

@@ -71,8 +71,8 @@ impl Files {
         self.flush_held(file)
     }
 
-    /// Does the same for a program that has to learn that something was dropped: each one while the
-    /// locks are lost, and then the first one that asks.
+    /// Sends what was written, for a program that has to learn of changes that were dropped: each one
+    /// does while the locks are lost, and then the first one that asks.
     pub(super) fn flush_reporting(&self, file: &OpenFile) -> Result<()> {
         let flushed = self.flush(file).and_then(|()| self.operations.check_locks(file.id));
         match std::mem::take(&mut file.state.lock().has_lost) {

@@ -345,6 +345,26 @@ impl Client {
         }
     }
 
+    /// Asks the server of a file. If it has another life of the session than the one in which the client
+    /// has locks on the file, these are restored first.
+    pub(crate) fn ask_under_locks(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let mut attempts = 0;
+        loop {
+            match self.ask_for_id(caller, id, request) {
+                Err(Error::LocksLost(server)) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    self.hold_again(server, id)?;
+                }
+                answered => return answered,
+            }
+        }
+    }
+
     fn try_lock(&self, id: FileId, wanted: &FileLock, waits: bool) -> Result<LockOutcome> {
         let file = self.locks.file(id);
         let outcome = {

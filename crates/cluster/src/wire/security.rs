@@ -96,7 +96,7 @@ impl From<io::Error> for Unfit {
     fn from(error: io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidMessage(_)) => Unfit::denied(
-                "one side uses TLS and the other does not, or it is no server of Canopy: a client gives a \
+                "one side uses TLS and the other does not, or another program listens there: a client gives a \
                  certificate (--certificate FILE) exactly where the servers have one",
             ),
             Some(inner) => Unfit::denied(in_words(inner)),
