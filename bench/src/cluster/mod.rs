@@ -26,6 +26,10 @@ pub struct Arguments {
     /// The tables to print
     #[arg(value_enum, default_value = "rates")]
     table: Table,
+    /// Only the rates with this in their names: creates, CPU time by servers, stats, listing, splits,
+    /// kill -9 and drain, a server that is added, renames, mount, one machine
+    #[arg(long)]
+    only: Option<String>,
     /// Files that each figure creates for each server; the paper has 400,000
     #[arg(long, default_value_t = 100_000)]
     files: u32,

@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     type Measure = fn(&Arguments) -> Result<Vec<Row>>;
     let all: [(&str, Measure); 10] = [
         ("creates", creates),
-        ("CPU time", even),
+        ("CPU time by servers", even),
         ("stats", stats),
         ("listing", scale::listing),
         ("splits", splitting),
@@ -45,8 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ("mount", mounts::beside_bindfs),
         ("one machine", mounts::one_machine),
     ];
+    let is_wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only));
     let mut failed = Vec::new();
-    for (name, measure) in all {
+    for (name, measure) in all.into_iter().filter(|(name, _)| is_wanted(name)) {
         match measure(arguments) {
             Ok(rows) => rows
                 .iter()

@@ -17,6 +17,7 @@ use canopy_store::Environment;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time in which processes have to carry a new map out.
@@ -54,9 +55,10 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     let addresses = Vec::from_iter(addresses.filter_map(|one| one.address.parse().ok()));
     let peers = match addresses.is_empty() {
         true => None,
-        false => connect_quickly(&place, &addresses, certificate).ok(),
+        false => unless_failed(connect_quickly(&place, &addresses, certificate)),
     };
-    let tallies = tallies(peers.as_ref(), &processes);
+    let asked = Vec::from_iter(processes.iter().map(|one| living.contains(&one.process)));
+    let tallies = tallies(peers.as_ref(), processes.iter().zip(asked));
     let states = processes.iter().map(|one| match living.contains(&one.process) {
         true => state(one, map.version),
         false => "dead",
@@ -81,27 +83,39 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     Ok(Outcome::Partial)
 }
 
-/// Returns the numbers of each process, which are asked for at once; none of one that does not answer.
-fn tallies(peers: Option<&Arc<Remote>>, processes: &[ProcessStatus]) -> Vec<Option<Tally>> {
-    let Some(peers) = peers else { return vec![None; processes.len()] };
+/// Returns the numbers of each process that lives, which are asked for at once; none of one that does
+/// not answer.
+fn tallies<'a>(
+    peers: Option<&Arc<Remote>>,
+    processes: impl Iterator<Item = (&'a ProcessStatus, bool)>,
+) -> Vec<Option<Tally>> {
     std::thread::scope(|scope| {
-        let asked = processes.iter().map(|process| scope.spawn(move || tally(peers, process)));
+        let ask = |process| peers.map(|peers| scope.spawn(move || tally(peers, process)));
+        let asked = processes.map(|(process, lives)| lives.then(|| ask(process)).flatten());
         let asked = Vec::from_iter(asked);
-        asked.into_iter().map(|one| one.join().ok().flatten()).collect()
+        let answer = |one: ScopedJoinHandle<'_, _>| one.join().ok().and_then(unless_failed);
+        asked.into_iter().map(|one| one.and_then(answer)).collect()
     })
 }
 
-fn tally(peers: &Remote, process: &ProcessStatus) -> Option<Tally> {
+/// Says why numbers are missing.
+fn unless_failed<T>(asked: anyhow::Result<T>) -> Option<T> {
+    asked.map_err(|error| canopy::message(format_args!("numbers are missing: {error:#}"))).ok()
+}
+
+fn tally(peers: &Remote, process: &ProcessStatus) -> anyhow::Result<Tally> {
     let mut sum = Tally::default();
     for server in &process.servers {
         let request = Request::OfServer(ServerRequest::Tally);
-        let Ok(Response::Tally(Some(tally))) = peers.ask(*server, Sender::SERVER, &request) else {
-            return None;
+        let answer = peers.ask(*server, Sender::SERVER, &request);
+        let answer = answer.with_context(|| process.address.clone())?;
+        let Response::Tally(Some(tally)) = answer else {
+            bail!("{}: server {server} is still counting", process.address);
         };
         sum.partitions += tally.partitions;
         sum.entries += tally.entries;
     }
-    Some(sum)
+    Ok(sum)
 }
 
 fn print(processes: &[Row<'_>]) -> anyhow::Result<()> {

@@ -156,7 +156,7 @@ fn numbers_of_a_process_are_served_and_written() {
     process.signal(Signal::SIGTERM);
     let (code, log) = process.end();
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("of 1 to server 1: split, "), "{log}");
+    assert!(log.contains("of the directory with inode number 1 to server 1: split, "), "{log}");
     for (words, expected) in [
         (&["--memory", "1M"][..], "memory: at least 16M is needed"),
         (&["--metrics", "nowhere"], "--metrics nowhere"),

@@ -3,6 +3,7 @@
 use crate::{moment, place, servers, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
+use canopy::commands::ns::Check as Arguments;
 use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
 use canopy_namespace::{Fault, Namespace};
 use canopy_text::counted;
@@ -12,14 +13,27 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let namespace = &arguments.place;
+    if let Some(name) = &arguments.snapshot {
+        canopy_namespace::check_snapshot_name(name)?;
+    }
     if let Some(servers) = served_behind(namespace)? {
-        let words = [repairs.then_some("--repair"), reads_contents.then_some("--data")];
-        return check_served(servers, words.into_iter().flatten());
+        return check_served(servers, arguments);
     }
-    if repairs {
-        return repair(namespace, reads_contents);
+    if arguments.certificate.is_some() {
+        bail!("--certificate is for namespaces on several servers");
     }
+    if let Some(name) = &arguments.snapshot {
+        return check_snapshot(namespace, name, arguments.data);
+    }
+    if arguments.repair {
+        return repair(namespace, arguments.data);
+    }
+    check(namespace, arguments.data)
+}
+
+fn check(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
     let namespace = &place::asked(namespace)?;
     let name = if reads_contents { CHECK_DATA } else { CHECK };
     let faults = match place::control(namespace, name)? {
@@ -39,12 +53,17 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
 }
 
 /// Has `canopy cluster check` check a namespace on several servers.
-fn check_served<'a>(
-    place: PathBuf,
-    options: impl Iterator<Item = &'a str>,
-) -> anyhow::Result<Outcome> {
-    let words = ["check"].into_iter().chain(options).map(OsString::from);
-    canopy::become_cluster(words.chain([place.into()]))
+fn check_served(place: PathBuf, arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let mut words = vec![OsString::from("check")];
+    words.extend(arguments.repair.then(|| "--repair".into()));
+    words.extend(arguments.data.then(|| "--data".into()));
+    let snapshot = arguments.snapshot.as_ref().map(OsString::from);
+    let certificate = arguments.certificate.as_ref().map(OsString::from);
+    for (option, value) in [("--snapshot", snapshot), ("--certificate", certificate)] {
+        words.extend(value.into_iter().flat_map(|value| [option.into(), value]));
+    }
+    words.push(place.into());
+    canopy::become_cluster(words)
 }
 
 /// Returns the place of the storage of a namespace on several servers: of this name, or mounted there.
@@ -78,12 +97,7 @@ fn open_damaged(place: &Path) -> anyhow::Result<(Namespace, Vec<String>)> {
 }
 
 /// Checks a snapshot.
-pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
-    canopy_namespace::check_snapshot_name(name)?;
-    if let Some(servers) = served_behind(place)? {
-        let words = ["--snapshot", name].into_iter();
-        return check_served(servers, words.chain(reads_contents.then_some("--data")));
-    }
+fn check_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
     let place = &place::asked(place)?;
     let of = if reads_contents { CHECK_DATA } else { CHECK };
     let told = match place::control(place, &format!("{of}@{name}")) {

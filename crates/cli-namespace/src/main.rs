@@ -73,10 +73,7 @@ fn carry_out(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Create(arguments) => create::run(&arguments),
         Command::Info { namespace, json } => info::run(&namespace, json),
-        Command::Check { place, repair, data, snapshot } => match snapshot {
-            Some(name) => check::run_of_snapshot(&place, &name, data),
-            None => check::run(&place, repair, data),
-        },
+        Command::Check(arguments) => check::run(&arguments),
         Command::Index(arguments) => index::run(&arguments),
         Command::Quota(arguments) => quota::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),

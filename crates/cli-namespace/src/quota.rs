@@ -40,7 +40,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let told = place.quotas(account.as_ref())?;
     if told.is_empty() && account.is_some() && !changes && !arguments.json {
-        canopy::message("nothing is counted for it, or it is not for you to know");
+        canopy::message(
+            "nothing is counted there; or you may not see it: only root and the owner of the namespace see \
+             other accounts than their own",
+        );
         return Ok(Outcome::Complete);
     }
     table::print(&told, arguments.json)?;

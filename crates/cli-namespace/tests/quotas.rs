@@ -183,7 +183,7 @@ fn wrong_requests_are_told() {
     }
     let none = ns("quota").arg(&mounted.namespace).args(["--user", "4711"]).output().unwrap();
     assert!(none.status.success() && none.stdout.is_empty());
-    assert!(String::from_utf8_lossy(&none.stderr).contains("nothing is counted for it"));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("nothing is counted there"));
     for arguments in [&["--bytes", "1"][..], &["--user", "0", "--group", "0"]] {
         assert_eq!(
             ns("quota").arg(&mounted.on).args(arguments).output().unwrap().status.code(),

@@ -173,7 +173,8 @@ impl Server {
         // A few numbers cannot fail to be encoded into memory.
         let value = postcard::to_extend(&whole, Vec::new()).unwrap_or_default();
         let record = PartitionRecord { directory, partition: WHOLE, value: Some(value) };
-        Ok(self.tablet.put_partition_records(&[record])?)
+        self.tablet.put_partition_records(&[record])?;
+        Ok(self.tablet.table().sync_visible()?)
     }
 
     /// Counts the entries of the halves that a split would make.

@@ -106,6 +106,8 @@ impl HandOver<'_> {
         // It may have been removed just before the hand-over began.
         self.check(!giver.has_removed(directory)?)?;
         let half = giver.tablet.directory_half(directory)?;
+        // The receiver keeps the placement.
+        giver.tablet.table().sync()?;
         let begun = self.send(HandOverMessage::Begin(Cow::Owned(half), self.placement))?;
         self.check(begun == Response::Begun(Begun::Accepted))?;
         let hashes = child.hashes(child.first_depth());
@@ -377,6 +379,8 @@ pub(crate) fn ask_all(receiver: &Server, peers: &dyn Peers) -> Result<()> {
 ///
 /// Fails if another server did not answer: then it has to be tried again.
 pub(crate) fn recover(server: &Server, peers: &dyn Peers) -> Result<bool> {
+    // What is given may not be in the log so far.
+    server.tablet.table().sync()?;
     let mut is_done = true;
     for directory in server.directories() {
         for (child, attempt) in Vec::from_iter(server.holdings(directory)?.unconfirmed()) {

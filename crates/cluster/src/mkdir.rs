@@ -108,6 +108,7 @@ impl Server {
         let inode = self.tablet.create_content_half(new, &value)?;
         let unnamed = Unnamed { server, attempt, since: self.sessions.now() };
         self.making.unnamed.lock().insert(inode.id, unnamed);
+        self.tablet.table().sync_visible()?;
         Ok(Response::Made(inode))
     }
 

@@ -45,6 +45,7 @@ impl Server {
         let record = PartitionRecord { directory, partition: PLACEMENT, value: Some(value) };
         self.tablet.put_partition_records(&[record])?;
         state.placements.insert(directory, placement);
+        self.tablet.table().sync_visible()?;
         Ok(Some(placement))
     }
 

@@ -610,18 +610,32 @@ impl Process {
     ///
     /// Fails as the tables do.
     pub fn is_at_rest(&self) -> Result<bool> {
+        Ok(self.unfinished()?.is_none())
+    }
+
+    /// Returns what is unfinished at a server that runs here, for people.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn unfinished(&self) -> Result<Option<String>> {
         for id in self.running() {
             let server = self.server(id)?;
-            if !server.has_no_intents() || !server.making.is_at_rest() {
-                return Ok(false);
+            if !server.has_no_intents() {
+                return Ok(Some(format!("server {id}: a change of several servers")));
+            }
+            if !server.making.is_at_rest() {
+                return Ok(Some(format!("server {id}: the making of a directory")));
             }
             for directory in server.directories() {
                 if !handover::is_at_rest(&server, directory)? {
-                    return Ok(false);
+                    let holdings = server.holdings(directory)?;
+                    let records = Vec::from_iter(holdings.records());
+                    return Ok(Some(format!("server {id}: directory {directory}: {records:?}")));
                 }
             }
         }
-        Ok(true)
+        Ok(None)
     }
 }
 

@@ -494,10 +494,17 @@ impl Server {
         child: PartitionId,
         attempt: Attempt,
     ) -> Result<Answer> {
-        let state = self.state.read();
-        let running = state.moving.as_ref().map(|moving| moving.attempt);
-        let holdings = self.holdings_in(&state, directory)?;
-        Ok(holdings.answer(child, attempt, self.epoch(), running))
+        let answer = {
+            let state = self.state.read();
+            let running = state.moving.as_ref().map(|moving| moving.attempt);
+            let holdings = self.holdings_in(&state, directory)?;
+            holdings.answer(child, attempt, self.epoch(), running)
+        };
+        // The receiver holds the partition by this word, so a crash must not take it back.
+        if answer == Answer::Given {
+            self.tablet.table().sync()?;
+        }
+        Ok(answer)
     }
 
     /// Returns the epoch of the table.
@@ -622,6 +629,8 @@ impl Server {
         state.directories.insert(directory, after);
         state.changes += 1;
         self.growth.forget(directory);
+        // If the log cannot take it now, it does later: what is in memory is what the table has.
+        self.tablet.table().sync_visible()?;
         Ok(true)
     }
 

@@ -251,7 +251,7 @@ impl fuser::Filesystem for Filesystem {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _: Option<SystemTime>,
-        _: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -260,7 +260,9 @@ impl fuser::Filesystem for Filesystem {
     ) {
         let _work = self.work_for(request);
         let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
-        let set = SetAttributes { mode, uid, gid, size, atime, mtime };
+        // The kernel names the open file for ftruncate(2) alone.
+        let is_open = handle.is_some();
+        let set = SetAttributes { mode, uid, gid, size, atime, mtime, is_open };
         self.set_attributes(request, self.node(id), set, reply);
     }
 

@@ -2,6 +2,7 @@
 
 use crate::common::{as_user, failure, success};
 use crate::site::Site;
+use rustix::fs::XattrFlags;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
@@ -159,6 +160,68 @@ fn writing_takes_privileges_away() {
             assert_eq!(here.metadata().unwrap().mode() & 0o7777, expected, "{on} {mode:o}");
             fs::remove_file(&here).unwrap();
         }
+    }
+}
+
+/// The kernel asks for capabilities to be removed in the name of the user who writes. Servers once
+/// refused that to all but root.
+#[test]
+fn writing_takes_capabilities_away() {
+    let site = mounted();
+    let own = site.path("own");
+    fs::set_permissions(&own, Permissions::from_mode(0o1777)).unwrap();
+    let here = own.join("file");
+    let (name, raw_sockets) =
+        ("security.capability", b"\0\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    let has_any = || rustix::fs::getxattr(&here, name, &mut [0_u8; 64]).is_ok();
+    for on in ["n1", "n2", "own"] {
+        for write in ["echo more >> file", "echo less > file", "truncate -s 3 file"] {
+            fs::write(&here, "text").unwrap();
+            fs::set_permissions(&here, Permissions::from_mode(0o666)).unwrap();
+            rustix::fs::setxattr(&here, name, raw_sockets, XattrFlags::CREATE).unwrap();
+            assert!(has_any());
+            success(&run(ADA, &site.path(on), write));
+            assert!(!has_any(), "{on}: {write}");
+        }
+        rustix::fs::setxattr(&here, name, raw_sockets, XattrFlags::CREATE).unwrap();
+        let removed = "python3 -c 'import os; os.removexattr(\"file\", \"security.capability\")'";
+        let removed = run(ADA, &site.path(on), removed);
+        assert!(!removed.status.success() && has_any(), "{on}: {removed:?}");
+        fs::remove_file(&here).unwrap();
+    }
+}
+
+/// As cp(1) does with a file that has a hole at its end. Servers once judged the mode anew.
+#[test]
+fn owners_set_the_length_of_files_that_they_have_open() {
+    let site = mounted();
+    let own = site.path("own");
+    fs::set_permissions(&own, Permissions::from_mode(0o1777)).unwrap();
+    for on in ["n1", "n2", "own"] {
+        let make = "python3 -c 'import os; file = os.open(\"file\", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o400); \
+                    os.write(file, b\"text\"); os.ftruncate(file, 100000); os.ftruncate(file, 2)'";
+        success(&run(ADA, &site.path(on), make));
+        assert_eq!(fs::read_to_string(own.join("file")).unwrap(), "te", "{on}");
+        // By its path, its mode counts, and always does for others.
+        let cut = run(ADA, &site.path(on), "truncate -s 1 file");
+        assert!(!cut.status.success(), "{on}: {cut:?}");
+        fs::remove_file(own.join("file")).unwrap();
+    }
+}
+
+/// The contents of a small file become chunks first, which nobody writes.
+#[test]
+fn lengths_that_root_sets_take_no_privileges() {
+    let site = mounted();
+    for on in ["own", "n2"] {
+        let file = site.path(on).join("file");
+        fs::write(&file, "text").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o6775)).unwrap();
+        let open = fs::File::options().write(true).open(&file).unwrap();
+        open.set_len(100_000).unwrap();
+        drop(open);
+        assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o6775, "{on}");
+        fs::remove_file(&file).unwrap();
     }
 }
 

@@ -6,7 +6,7 @@
 mod arguments;
 mod named;
 
-pub use arguments::{Account, Create, Du, Find, Import, Index, Mount, Quota};
+pub use arguments::{Account, Check, Create, Du, Find, Import, Index, Mount, Quota};
 pub use named::{SnapshotCommand, ViewCommand};
 
 use clap::Subcommand;
@@ -57,19 +57,7 @@ pub enum Command {
     /// the path of each file that is lost or has older attributes or contents than before.
     ///
     /// Example: canopy ns check /projects
-    Check {
-        /// The namespace, or where it is mounted
-        place: PathBuf,
-        /// Repair the faults; users who change something wait meanwhile
-        #[arg(long)]
-        repair: bool,
-        /// Also read all contents that lie in storage, and compare them with their checksums
-        #[arg(long)]
-        data: bool,
-        /// Check the contents of this snapshot instead
-        #[arg(long, value_name = "NAME", conflicts_with = "repair")]
-        snapshot: Option<String>,
-    },
+    Check(Check),
     /// Show or change which attributes there are indexes of
     ///
     /// Queries of these attributes are answered without looking at every file. Indexes that are

@@ -13,7 +13,7 @@ use super::pending::{Dirty, Pending, Writers};
 use bytes::Bytes;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    CHUNKS_MAX, Change, ChunkChange, Operation, Piece, PutChunks, WriteSmall, program,
+    CHUNKS_MAX, Change, ChunkChange, Operation, Piece, PutChunks, WriteSmall, Writer, program,
 };
 use canopy_namespace::{ChunkId, Error, FileId, Inode, Reply, Result, Stored};
 use parking_lot::Mutex;
@@ -139,7 +139,8 @@ impl Files {
         outcome
     }
 
-    /// Has small contents be chunks from now on. The caller has `flushing`.
+    /// Has small contents be chunks from now on. Nobody writes by that: setuid and setgid bits stay.
+    /// The caller has `flushing`.
     pub(super) fn make_chunks(&self, file: &OpenFile) -> Result<()> {
         self.send(file, &Pending::default(), true)
     }
@@ -259,7 +260,7 @@ impl Files {
             }
         }
         let write = WriteSmall { pieces, size_min: work.size_min };
-        let writer = work.writer.unwrap_or(Writers::Others).named();
+        let writer = work.writer.map_or(Writer::Unknown, Writers::named);
         let change = Change::WriteSmall { id: file.id, write, writer };
         let Some(inode) = self.change(file, change)? else { return Ok(false) };
         let mut state = file.state.lock();
@@ -407,7 +408,7 @@ impl Files {
                 // The last step has the size.
                 size_min: if step + 1 == count { work.size_min } else { 0 },
             };
-            let writer = work.writer.unwrap_or(Writers::Others).named();
+            let writer = work.writer.map_or(Writer::Unknown, Writers::named);
             let change = Change::PutChunks { id: file.id, put, writer };
             inode = self.change(file, change)?;
             if inode.is_none() {

@@ -326,8 +326,14 @@ fn look_at(storage: &dyn Storage, known: u64) -> Result<(Option<ClusterMap>, Vec
 
 /// Describes a map in a line of the log.
 fn describe(map: &ClusterMap) -> String {
+    if map.processes.is_empty() {
+        return "no process".to_owned();
+    }
     let count = |process| map.servers_of(process).count();
     let processes = map.processes.iter();
-    let processes = processes.map(|(id, one)| format!("{} ({})", one.address, count(*id)));
+    let processes = processes.map(|(id, one)| match count(*id) {
+        1 => format!("{} (1 server)", one.address),
+        servers => format!("{} ({servers} servers)", one.address),
+    });
     Vec::from_iter(processes).join(", ")
 }

@@ -90,7 +90,10 @@ impl Process {
             }
             if is_split {
                 self.metrics.splits.add(1);
-                tracing::info!("server {server}: {partition} of {directory} split, with {child}");
+                tracing::info!(
+                    "server {server}: {partition} of {} split, with {child}",
+                    shown(directory)
+                );
             }
             self.tasks.add(Task::Split(server, directory, child));
             return Ok(is_split);
@@ -121,6 +124,7 @@ impl Process {
 
     fn note_handover(&self, moved: &HandOver<'_>, began: Instant, outcome: &Result<u64>) {
         let HandOver { giver, receiver, directory, child, .. } = moved;
+        let directory = shown(*directory);
         let what = format!("server {}: {child} of {directory} to server {receiver}", giver.id);
         match outcome {
             Ok(entries) => {
@@ -149,4 +153,9 @@ impl Process {
         }
         Ok(found)
     }
+}
+
+/// Names a directory in a line of the log.
+fn shown(directory: FileId) -> String {
+    format!("the directory with inode number {directory}")
 }

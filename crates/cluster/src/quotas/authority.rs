@@ -235,16 +235,18 @@ impl Server {
             records.push(book.header(account));
             self.quotas.books.unsure.lock().insert(account);
         }
-        if !records.is_empty()
-            && let Err(error) = self.tablet.put_ledger_records(&records)
-        {
-            // The recorded base may be larger, which wastes room until it is collected.
+        if records.is_empty() {
+            return Ok(grant);
+        }
+        if let Err(error) = self.tablet.put_ledger_records(&records) {
             book.ledger = before;
             return Err(error.into());
         }
         if grant.is_some() {
             book.suspects.insert(server);
         }
+        // If this fails, room is wasted until it is collected.
+        self.tablet.table().sync_visible()?;
         Ok(grant)
     }
 
@@ -273,7 +275,9 @@ impl Server {
             }
         }
         let records = collected.into_iter().map(|server| book.base(account, server));
-        let recorded = self.tablet.put_ledger_records(&Vec::from_iter(records));
+        let records = Vec::from_iter(records);
+        let recorded = self.tablet.put_ledger_records(&records);
+        let recorded = recorded.and_then(|()| Ok(self.tablet.table().sync_visible()?));
         if outcome.is_err() {
             self.quotas.books.noted.lock().entry(account).or_default().add(noted);
         }
@@ -400,7 +404,7 @@ impl Server {
             (book.ledger, book.limits) = (ledger, before);
             return Err(error.into());
         }
-        Ok(())
+        Ok(self.tablet.table().sync_visible()?)
     }
 
     /// Ends the limits of an account. A server that does not get to know asks when it has no room.
@@ -418,6 +422,7 @@ impl Server {
         book.limits = Limits::default();
         book.ledger.set(Bounds::default(), 0);
         book.suspects.clear();
+        self.tablet.table().sync_visible()?;
         for server in bases {
             let grant = book.ledger.release(server);
             let _ = self.tell(peers, server, ShareMessage::Take(account, grant));
@@ -491,6 +496,7 @@ impl Server {
             self.quotas.books.unsure.lock().remove(&account);
             if book.ledger.review(self.tablet.now_ns()) {
                 self.tablet.put_ledger_records(&[book.header(account)])?;
+                self.tablet.table().sync_visible()?;
             }
         }
         Ok(())

@@ -1,16 +1,18 @@
 //! A disk that is full: what has been stored can be read, and nothing else breaks.
 
 use crate::network::{connect, start};
-use crate::place::{POLICY, create, lookup};
+use crate::place::{POLICY, check, create, find, lookup, new_client, open, settings};
 use bytes::Bytes;
-use canopy_cluster::{Error, create_cluster};
+use canopy_cluster::{Error, HandOverStage, create_cluster};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Operation, QuotasRequest};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{Ownership, ROOT, Settings, system_clock};
+use canopy_partition::PartitionId;
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{Environment, Result};
 use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +57,51 @@ impl Storage for Disk {
 
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         self.of.lock(name)
+    }
+}
+
+/// The disk is full from one step of a hand-over on, until it has ended or for this step alone.
+#[test]
+fn a_hand_over_on_a_full_disk_loses_no_name() {
+    for is_short in [false, true] {
+        let mut full_at = BTreeSet::new();
+        for taken in 0.. {
+            let disk = Arc::new(Disk::default());
+            let environment = Environment::system(disk.clone());
+            let clock = system_clock();
+            create_cluster(&environment, &settings(), Ownership::ROOT, 2, POLICY, &clock).unwrap();
+            let cluster = open(&environment);
+            let client = &new_client(&cluster);
+            let mut files = BTreeMap::new();
+            for number in 0..40 {
+                let name = format!("file{number}");
+                let made = create(client, ROOT, &name, file_type::REGULAR).unwrap();
+                files.insert(name, made.id);
+            }
+            cluster.process().sync().unwrap();
+            let (mut seen, mut at) = (0, None);
+            let _ = cluster.split(PartitionId::ZERO, &mut |step: HandOverStage| {
+                let is_now = seen == taken || !is_short && seen > taken;
+                disk.is_full.store(is_now, Ordering::Relaxed);
+                at = at.or((seen == taken).then_some(step));
+                seen += 1;
+                true
+            });
+            disk.is_full.store(false, Ordering::Relaxed);
+            let Some(at) = at else { break };
+            full_at.insert(format!("{at:?}"));
+            // Others who ask have the servers end it.
+            find(&cluster, &new_client(&cluster), ROOT, &files);
+            cluster.process().tick();
+            cluster.process().settle();
+            find(&cluster, client, ROOT, &files);
+            cluster.process().sync().unwrap();
+            cluster.restart();
+            cluster.process().settle();
+            find(&cluster, &new_client(&cluster), ROOT, &files);
+            check(&cluster, client, ROOT, &files);
+        }
+        assert_eq!(full_at.len(), 7, "{full_at:?}");
     }
 }
 

@@ -54,9 +54,9 @@ fn unrest(world: &World) -> Option<String> {
         if running.iter().any(|server| map[server.0 as usize] != Some(host)) {
             return Some(format!("{host} runs servers of others: {running:?}"));
         }
-        if !process.is_at_rest().expect("records") {
+        if let Some(unfinished) = process.unfinished().expect("records") {
             let failure = process.take_failure();
-            return Some(format!("{host} is at work: {failure:?}"));
+            return Some(format!("{host} is at work: {unfinished}: {failure:?}"));
         }
     }
     None

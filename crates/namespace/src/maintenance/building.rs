@@ -42,9 +42,9 @@ impl Tablet {
                 batch.delete_range(&keys::index(gone))?;
             }
         }
-        self.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Visible)?;
         *self.configured.write() = after;
-        Ok(())
+        Ok(self.table.sync_visible()?)
     }
 
     /// Builds the indexes that are not complete, until all are or `goes_on` says no. Returns whether
@@ -84,8 +84,10 @@ impl Tablet {
         settings.building.clear();
         let mut batch = Batch::new();
         batch.put(keys::settings().as_ref(), &settings.encode()?)?;
-        self.table.write(&batch, Durability::Durable)?;
-        *self.configured.write() = Arc::new(settings.configured()?);
+        let after = settings.configured()?;
+        self.table.write(&batch, Durability::Visible)?;
+        *self.configured.write() = Arc::new(after);
+        self.table.sync_visible()?;
         Ok(true)
     }
 

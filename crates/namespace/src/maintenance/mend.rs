@@ -103,10 +103,11 @@ impl Tablet {
         if batch.is_empty() {
             return Ok(false);
         }
-        self.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Visible)?;
         if let Mend::Links(id, _) | Mend::Subdirectories(id) | Mend::DropName { id, .. } = mend {
             self.forget_pending(*id);
         }
+        self.table.sync_visible()?;
         Ok(true)
     }
 

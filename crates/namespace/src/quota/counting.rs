@@ -121,7 +121,8 @@ impl Tablet {
         let counted = count(&snapshot, &range);
         let _writer = self.writer.lock();
         let outcome = counted.and_then(|counted| self.begin_with(&counted));
-        outcome.inspect_err(|_| self.count_changes(Mode::Off))
+        outcome.inspect_err(|_| self.count_changes(Mode::Off))?;
+        Ok(self.table.sync_visible()?)
     }
 
     /// Ends counting, and all shares, for good. The sums are forgotten.
@@ -135,10 +136,10 @@ impl Tablet {
         batch.delete_range(&Space::Usage.range())?;
         batch.delete(keys::quotas().as_ref())?;
         let held = self.end_shares(&mut batch)?;
-        self.table.write_freeing(&batch, Durability::Durable)?;
+        self.table.write_freeing(&batch, Durability::Visible)?;
         self.accounts.state.lock().set_shares(held);
         self.count_changes(Mode::Off);
-        Ok(())
+        Ok(self.table.sync_visible()?)
     }
 
     /// Returns whether all usage is counted.
@@ -186,7 +187,7 @@ impl Tablet {
             batch.delete_range(&Space::Usage.range())?;
             batch.delete(keys::quotas().as_ref())?;
         }
-        if let Err(error) = self.table.write(&batch, Durability::Durable) {
+        if let Err(error) = self.table.write(&batch, Durability::Visible) {
             match former {
                 Some(former) => state.limits.insert(account, former),
                 None => state.limits.remove(&account),
@@ -203,7 +204,7 @@ impl Tablet {
         }
         drop(state);
         self.accounts.note();
-        Ok(())
+        Ok(self.table.sync_visible()?)
     }
 
     /// Forgets what was counted. The caller has the writer's lock.
@@ -216,7 +217,7 @@ impl Tablet {
     }
 
     /// Puts sums on record: those of a snapshot, and what has changed since. They count once all
-    /// are there; where they did before, they were wrong.
+    /// are there; where they did before, they were wrong. The caller makes them outlast a crash.
     fn begin_with(&self, counted: &HashMap<Account, [u64; 2]>) -> Result<()> {
         let mut state = self.accounts.state.lock();
         let mut usage = state.usage.clone();
@@ -236,7 +237,7 @@ impl Tablet {
             }
         }
         batch.put(keys::quotas().as_ref(), b"")?;
-        self.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Visible)?;
         (state.mode, state.usage) = (Mode::On, usage);
         Ok(())
     }
@@ -249,7 +250,8 @@ impl Tablet {
             Mode::On => {
                 let counted = count(&self.table.snapshot(), &self.range.frozen())?;
                 self.accounts.state.lock().usage.clear();
-                self.begin_with(&counted)
+                self.begin_with(&counted)?;
+                Ok(self.table.sync_visible()?)
             }
             _ => {
                 let mut batch = Batch::new();

@@ -311,12 +311,16 @@ impl Tablet {
         let held = Held { share, ..held };
         let mut batch = Batch::new();
         put_held(&mut batch, account, &held)?;
-        let durability = if is_durable { Durability::Durable } else { Durability::Visible };
-        self.table.write_freeing(&batch, durability)?;
-        let mut state = self.accounts.state.lock();
-        state.set_held(account, held);
-        state.shares.noticed.remove(&account);
-        state.shares.notices.remove(&account);
+        self.table.write_freeing(&batch, Durability::Visible)?;
+        {
+            let mut state = self.accounts.state.lock();
+            state.set_held(account, held);
+            state.shares.noticed.remove(&account);
+            state.shares.notices.remove(&account);
+        }
+        if is_durable {
+            self.table.sync_visible()?;
+        }
         Ok(outcome)
     }
 
@@ -418,7 +422,9 @@ impl Tablet {
         Ok(records)
     }
 
-    /// Writes records of the authority about accounts, for good.
+    /// Writes records of the authority about accounts. Everybody sees them.
+    /// [`Table::sync_visible`](canopy_store::Table::sync_visible) makes them outlast a crash, once the
+    /// caller has noted them.
     ///
     /// # Errors
     ///
@@ -434,7 +440,7 @@ impl Tablet {
                 None => batch.delete(key.as_ref())?,
             }
         }
-        Ok(self.table.write_freeing(&batch, Durability::Durable)?)
+        Ok(self.table.write_freeing(&batch, Durability::Visible)?)
     }
 
     /// Ends all shares, and counting. Notes of moves stay.

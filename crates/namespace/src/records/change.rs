@@ -81,6 +81,9 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// When it was changed.
     pub mtime: Option<SetTime>,
+    /// Whether the length is that of a file which the caller has open to write: then its owner may
+    /// set it, whatever the mode is by now.
+    pub is_open: bool,
 }
 
 /// The treatment of setuid and setgid bits when the contents of a file change.

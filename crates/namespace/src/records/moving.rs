@@ -190,7 +190,9 @@ impl Tablet {
         Ok(records)
     }
 
-    /// Records the state of partitions for good, which leaves the held ranges as they are.
+    /// Records the state of partitions, which leaves the held ranges as they are. Everybody sees it.
+    /// [`Table::sync_visible`](canopy_store::Table::sync_visible) makes it outlast a crash, once the
+    /// caller has noted it.
     ///
     /// # Errors
     ///
@@ -199,10 +201,10 @@ impl Tablet {
         let _writer = self.writer.lock();
         let mut batch = Transaction::new();
         put_records(&mut batch, records)?;
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        Ok(self.table.write(&batch, Durability::Visible)?)
     }
 
-    /// Records the state of partitions for good. From then on the tablet holds the names of a
+    /// Does the same where the held ranges change. From then on the tablet holds the names of a
     /// directory with hashes of these ranges, and no others. `moved` are the ranges that it did not hold
     /// before, and those that it holds no more: usage of their files moves along.
     ///
@@ -221,7 +223,7 @@ impl Tablet {
         put_records(&mut batch, records)?;
         self.count_directories(&mut batch, directory, &held)?;
         self.count_moved(&mut batch, directory, moved)?;
-        self.commit_as(batch, Durability::Durable)?;
+        self.commit(batch)?;
         self.forget_pending(directory);
         self.range.set(directory, held);
         Ok(())
@@ -546,7 +548,8 @@ impl Tablet {
     }
 
     /// Makes the content half of a directory, whose name another tablet may hold, and returns its
-    /// inode. It is invisible until there is a name. The attempt is recorded beside it, until
+    /// inode. It is invisible until there is a name, which is in another log: so the caller makes the
+    /// half outlast a crash before. The attempt is recorded beside it, until
     /// [`finish_making`](Self::finish_making).
     ///
     /// # Errors
@@ -568,8 +571,7 @@ impl Tablet {
         self.write_inode(&mut batch, &content_half(inode.id), None, &inode)?;
         self.index_name(&mut batch, &inode, None, Some(name.name), false)?;
         making::put_half(&mut batch, inode.id, attempt)?;
-        // Before the name, which is in another log.
-        self.commit_as(batch, Durability::Durable)?;
+        self.commit(batch)?;
         Ok(inode)
     }
 
@@ -716,9 +718,9 @@ impl Tablet {
         let DirectoryHalf { version, times, .. } = *half;
         put_half_state(&mut batch, id, HalfState { version, is_pending: false, times })?;
         self.write_inode_uncounted(&mut batch, &place, before.as_ref(), &inode)?;
-        self.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Visible)?;
         self.forget_pending(id);
-        Ok(())
+        Ok(self.table.sync_visible()?)
     }
 
     /// Gives a directory its name, in a directory of which the tablet holds this name. Its content

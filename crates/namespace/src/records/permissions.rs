@@ -356,6 +356,7 @@ impl Check<'_> {
     ) -> Result<Cow<'s, SetAttributes>> {
         if set.size.is_some() {
             match inode.file_type() {
+                file_type::REGULAR if set.is_open => self.contents(inode, Wanted::WRITE)?,
                 file_type::REGULAR => self.require(inode, Wanted::WRITE)?,
                 file_type::DIRECTORY => return Err(Errno::ISDIR.into()),
                 _ => return Err(Errno::INVAL.into()),

@@ -215,14 +215,18 @@ impl Tablet {
     pub(crate) fn commit_as(&self, mut change: Transaction, durability: Durability) -> Result<()> {
         let updated = self.accounts.admit(&mut change, self.now_ns())?;
         match change.frees {
-            true => self.table.write_freeing(&change, durability)?,
-            false => self.table.write(&change, durability)?,
+            true => self.table.write_freeing(&change, Durability::Visible)?,
+            false => self.table.write(&change, Durability::Visible)?,
         }
+        // The table has it now, even if the log cannot take it.
         if let Some(executed) = change.executed {
             self.executed.note(executed);
         }
         self.accounts.adopt(updated);
-        Ok(())
+        match durability {
+            Durability::Durable => Ok(self.table.sync_visible()?),
+            Durability::Visible => Ok(()),
+        }
     }
 
     /// Returns how often something newer in memory went into records.

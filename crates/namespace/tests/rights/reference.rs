@@ -255,7 +255,7 @@ impl Reference {
 
     /// Sets attributes of one kind, as there is a call for each.
     fn set_attributes(&self, id: FileId, set: &SetAttributes) -> Result<()> {
-        let SetAttributes { mode, uid, gid, size, atime, mtime } = set;
+        let SetAttributes { mode, uid, gid, size, atime, mtime, .. } = set;
         if let Some(mode) = mode {
             let mode = Mode::from_raw_mode(*mode);
             return rustix::fs::chmodat(CWD, self.path(id), mode, AtFlags::empty());

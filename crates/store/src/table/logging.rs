@@ -156,6 +156,17 @@ impl Table {
         }
     }
 
+    /// Does the same for a caller whose last batch everybody sees already. So a failure is never
+    /// `Deferred`, which would mean that nothing was changed.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Storage` if storage takes nothing now: the batch outlasts a crash once it does.
+    /// Fails as [`sync`](Self::sync) does, too.
+    pub fn sync_visible(&self) -> Result<()> {
+        self.sync().map_err(Error::undeferred)
+    }
+
     /// Writes all changes that the log does not have, and the ends of segments.
     pub(super) fn write_log(&self) -> Result<()> {
         if self.is_read_only {

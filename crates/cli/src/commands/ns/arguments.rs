@@ -68,6 +68,25 @@ pub struct Index {
 }
 
 #[derive(clap::Args)]
+pub struct Check {
+    /// The namespace, or where it is mounted
+    pub place: PathBuf,
+    /// Repair the faults; users who change something wait meanwhile
+    #[arg(long)]
+    pub repair: bool,
+    /// Also read all contents that lie in storage, and compare them with their checksums
+    #[arg(long)]
+    pub data: bool,
+    /// Check the contents of this snapshot instead
+    #[arg(long, value_name = "NAME", conflicts_with = "repair")]
+    pub snapshot: Option<String>,
+    /// The file of the server's certificate, if the namespace has servers [default:
+    /// NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
 pub struct Quota {
     /// The namespace, or where it is mounted
     pub place: PathBuf,
