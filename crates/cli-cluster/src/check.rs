@@ -115,11 +115,11 @@ fn report(faults: &[Fault]) -> anyhow::Result<Outcome> {
 
 fn print_faults(faults: &[Fault]) -> anyhow::Result<()> {
     for fault in faults {
-        canopy::say(fault)?;
+        canopy::answer(fault)?;
     }
     match faults.len() {
-        0 => canopy::say("no faults"),
-        count => canopy::say(counted(count, "fault")),
+        0 => canopy::answer("no faults"),
+        count => canopy::answer(counted(count, "fault")),
     }?;
     Ok(())
 }

@@ -18,22 +18,25 @@ use canopy_text::counted;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Partitions with at most this share of the entries at which partitions split by themselves (a
 /// quarter) are not split to be balanced: more partitions would cost more than they help.
 const SHARE: u64 = 4;
+
+/// Time in which another addition changes the cluster map, and pause between two looks.
+const ADDITION_TIME: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Adds logical servers.
 pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
     check_certificate(&place, arguments.certificate.as_deref())?;
     let environment = Environment::system(place.storage.clone());
-    let listed = count_tables(&*place.storage)?;
-    let map = membership::newest_map(&*environment.storage, 0)?;
-    // Longer than the map if an addition was interrupted: that one is completed first.
-    let known = map.as_ref().map_or(listed, |map| (map.servers.len() as u32).min(listed));
-    let all = known.saturating_add(arguments.servers).max(listed);
+    let (listed, known) = counts(&environment)?;
+    let has_map = known.is_some();
+    let known = known.unwrap_or(listed);
+    let mut all = known.saturating_add(arguments.servers).max(listed);
     ensure!(
         all <= SERVERS_MAX,
         "--servers {}: the cluster has {listed}, and {SERVERS_MAX} are possible",
@@ -44,16 +47,19 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
         true => None,
         false => Some(connect(&place, &arguments.namespace, arguments.certificate.as_deref())?),
     };
+    let mut added = Vec::from_iter(known..listed);
     if all > listed {
         let missing = all - listed;
         let show =
             |_: Duration| format!("making tables for {}", counted(missing as usize, "server"));
-        with_progress(&show, || add_tables(&environment, missing, &system_clock()))?;
+        // Others may add servers at the same time.
+        all = with_progress(&show, || add_tables(&environment, missing, &system_clock()))?;
+        added.extend(all - missing..all);
     }
-    if map.is_some() {
+    if has_map {
         membership::add_servers(&environment, all)?;
     }
-    let (is_started, added) = (connection.is_some(), Vec::from_iter(known..all));
+    let is_started = connection.is_some();
     if let Some(connection) = connection {
         wait_for(connection.remote(), &added)?;
     }
@@ -62,12 +68,29 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
         canopy::say_json(&json!({ "added": added, "servers": servers, "running": is_started }))?;
         return Ok(Outcome::Complete);
     }
-    let (shown, plural) = (ranges(&added), if added.len() == 1 { "" } else { "s" });
+    let shown = ranges(&added);
+    let (what, run) = if added.len() == 1 { ("server", "runs") } else { ("servers", "run") };
     canopy::say(match is_started {
-        true => format!("added server{plural} {shown}, which run: there are {all}"),
-        false => format!("added server{plural} {shown}: there are {all}; no process runs"),
+        true => format!("added {what} {shown}, which {run}: there are {all}"),
+        false => format!("added {what} {shown}: there are {all}; no process runs"),
     })?;
     Ok(Outcome::Complete)
+}
+
+/// Returns the number of tables, and that of servers in the cluster map, if there is one. There are
+/// more tables while another addition runs, which is awaited, and if one was interrupted.
+fn counts(environment: &Environment) -> anyhow::Result<(u32, Option<u32>)> {
+    let deadline = Instant::now() + ADDITION_TIME;
+    loop {
+        let listed = count_tables(&*environment.storage)?;
+        let map = membership::newest_map(&*environment.storage, 0)?;
+        let Some(map) = map else { return Ok((listed, None)) };
+        let known = (map.servers.len() as u32).min(listed);
+        if known == listed || Instant::now() > deadline {
+            return Ok((listed, Some(known)));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// Waits until servers answer.
@@ -115,10 +138,11 @@ pub fn balance(arguments: &Balance) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Complete);
     }
     canopy::say(format_args!(
-        "{} has {entries} entries in {} on {}; entries moved {moved} times in all",
+        "{} has {entries} entries in {} on {}; {} moved",
         arguments.directory.display(),
         counted(held.len(), "partition"),
         counted(servers, "server"),
+        counted(moved, "entry"),
     ))?;
     Ok(Outcome::Complete)
 }

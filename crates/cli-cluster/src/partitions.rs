@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let peers = connection.remote();
     let route = peers.route();
     if !arguments.json {
-        canopy::say(format_args!(
+        canopy::answer(format_args!(
             "{:>9}  {:>10}  {:>10}  {:>6}  PROCESS",
             "PARTITION", "SHARE", "ENTRIES", "SERVER"
         ))?;
@@ -27,14 +27,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let (history, server) = (held.history, held.server);
         let (partition, process) = (history.partition().number(), route.address(server));
         if arguments.json {
-            canopy::say_json(&json!({
+            canopy::answer_json(&json!({
                 "partition": partition, "depth": history.depth(), "entries": held.entries,
                 "server": server.0, "process": process,
             }))?;
             continue;
         }
         let process = process.unwrap_or("none");
-        canopy::say(format_args!(
+        canopy::answer(format_args!(
             "{partition:>9}  {:>10}  {:>10}  {:>6}  {process}",
             share(history),
             held.entries,

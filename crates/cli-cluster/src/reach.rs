@@ -8,6 +8,7 @@ use canopy_cluster::{Client, Connection, ConnectionError, Patience, Remote, Secu
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_store::Environment;
+use canopy_text::shell_word;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -26,11 +27,11 @@ pub fn connect(
     // The user gets to know why the command takes long.
     let observer = Arc::new(|wait: &Wait| canopy::message(wait));
     let connected = Connection::of_storage(&environment, security(place, certificate)?, observer);
-    let shown = namespace.display();
+    let (shown, word) = (namespace.display(), shell_word(namespace));
     connected.map_err(|error| {
         let context = match error {
             ConnectionError::NoProcess(_) => format!(
-                "no servers can be reached; start some: canopy cluster start {shown} --listen ADDRESS"
+                "no servers can be reached; start some: canopy cluster start {word} --listen ADDRESS"
             ),
             _ => format!("cannot connect to the servers of {shown}"),
         };

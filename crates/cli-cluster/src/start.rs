@@ -12,6 +12,7 @@ use canopy_cluster::{ListeningProcess, ListeningSettings, ProcessSettings, Secur
 use canopy_index::safety;
 use canopy_namespace::system_clock;
 use canopy_store::Environment;
+use canopy_text::shell_word;
 use nix::sys::signal::{SigSet, Signal};
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
@@ -211,7 +212,7 @@ fn check_loopback(listen: &[Address], arguments: &Arguments) -> anyhow::Result<(
             (Address::Tcp { host, .. }, None) => host == "localhost",
         };
         if !is_local {
-            let namespace = arguments.namespace.display();
+            let namespace = shell_word(&arguments.namespace);
             bail!(
                 "--listen {address}: other machines can connect only with certificates; make one for \
                  the servers with 'canopy cluster certificate --server {namespace}'"

@@ -14,6 +14,7 @@ use canopy_cluster::{
     Peers, Remote, Request, Response, Sender, ServerRequest, Tally, check_restored,
 };
 use canopy_store::Environment;
+use canopy_text::shell_word;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     let Some((map, mut processes)) = membership::survey(&environment)? else {
         bail!(
             "no process of this cluster was started: canopy cluster start {} --listen ADDRESS",
-            namespace.display()
+            shell_word(namespace)
         );
     };
     processes.sort_by(|one, other| one.address.cmp(&other.address));
@@ -67,7 +68,7 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     let rows = Vec::from_iter(rows.map(|((process, tally), state)| Row { process, tally, state }));
     if arguments.json {
         for row in &rows {
-            canopy::say_json(&as_json(row, map.version))?;
+            canopy::answer_json(&as_json(row, map.version))?;
         }
     } else {
         print(&rows)?;
@@ -135,7 +136,7 @@ fn print(processes: &[Row<'_>]) -> anyhow::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let [process, servers, partitions, entries, lease] = [0, 1, 2, 3, 4].map(width);
     for [one, two, three, four, five, six] in &rows {
-        canopy::say(format!(
+        canopy::answer(format!(
             "{one:process$}  {two:>servers$}  {three:>partitions$}  {four:>entries$}  \
              {five:>lease$}  {six}"
         ))?;
@@ -180,7 +181,7 @@ pub fn drain(arguments: &Drain) -> anyhow::Result<Outcome> {
     check_certificate(&place, arguments.certificate.as_deref())?;
     let environment = Environment::system(place.storage.clone());
     let is_meant = |process: &MapProcess| is_on(&process.address, host);
-    let (_, processes) = membership::survey(&environment)?
+    let (map, processes) = membership::survey(&environment)?
         .with_context(|| format!("no process of {} was started", namespace.display()))?;
     let meant = Vec::from_iter(processes.iter().filter(|one| is_on(&one.address, host)));
     if meant.is_empty() {
@@ -190,11 +191,18 @@ pub fn drain(arguments: &Drain) -> anyhow::Result<Outcome> {
             known => bail!("no process listens on {host}; there are: {known}"),
         }
     }
+    let living = membership::living(&environment, &map)?;
+    let takes = |one: &ProcessStatus| living.contains(&one.process) && !is_on(&one.address, host);
+    if !processes.iter().any(takes) {
+        bail!("no other process runs that could take the servers of {host}: start one first");
+    }
     let moved = meant.iter().flat_map(|one| &one.servers).map(|server| server.0);
     let mut moved = Vec::from_iter(moved);
     moved.sort_unstable();
     let map = membership::drain(&environment, |_, process| is_meant(process))?;
-    let drained = BTreeSet::from_iter(meant.iter().map(|one| one.process));
+    // Servers of those that are dead go to others by themselves.
+    let drained = meant.iter().map(|one| one.process).filter(|one| living.contains(one));
+    let drained = BTreeSet::from_iter(drained);
     wait_until_drained(&environment, &drained, map.version)?;
     if let Ok(connection) = connect(&place, namespace, arguments.certificate.as_deref()) {
         wait_for(connection.remote(), &moved)?;

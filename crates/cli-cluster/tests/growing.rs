@@ -37,6 +37,26 @@ fn json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Both reported the same server once, and only one was added.
+#[test]
+fn each_of_two_administrators_adds_servers() {
+    let place = Place::new(2);
+    let _process = start(&place);
+    let add =
+        |count: &str| place.command(&["add", "--servers", count, "--json", "@"]).output().unwrap();
+    let mut added = std::thread::scope(|scope| {
+        let all = ["1", "2", "1"].map(|count| scope.spawn(move || add(count)));
+        let told = all.map(|one| json(&success(&one.join().unwrap())).remove(0));
+        let numbers = told.iter().flat_map(|told| told["added"].as_array().unwrap().clone());
+        Vec::from_iter(numbers.map(|number| number.as_u64().unwrap()))
+    });
+    added.sort_unstable();
+    added.dedup();
+    assert_eq!(added, [2, 3, 4, 5]);
+    let told = success(&place.run(&["add", "--servers", "1", "@"]));
+    assert_eq!(told, "added server 6, which runs: there are 7\n");
+}
+
 #[test]
 fn servers_are_added_and_large_directories_use_them() {
     let place = Place::with(2, &["--split-entries", "32"]);

@@ -23,7 +23,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn start(place: &Place) -> (Process, String, String) {
     Process::start(place.command(&["start", "@", "--listen", "127.0.0.1:0"]))
@@ -344,6 +344,33 @@ fn a_process_that_ends_hands_its_servers_over() {
     });
 }
 
+/// The servers went to a process that was dead, too, and the command waited for two minutes.
+#[test]
+fn servers_of_dead_processes_are_not_moved_to_dead_ones() {
+    let place = Place::new(2);
+    let (one, first, _) = start(&place);
+    let (other, ..) = start(&place);
+    for process in [one, other] {
+        process.signal(Signal::SIGKILL);
+        process.end();
+    }
+    wait_until("both are dead", || status(&place).0.iter().all(|(.., state)| state == "dead"));
+    let before = status(&place).0;
+    let begin = Instant::now();
+    let told = failure(&place.run(&["drain", &first, "@"]));
+    let expected = format!("no other process runs that could take the servers of {first}");
+    assert!(told.contains(&expected), "{told}");
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert_eq!(status(&place).0, before);
+    // The answer of these is their work.
+    for command in ["status", "check"] {
+        let _running = start(&place);
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = place.command(&[command, "@"]).stdout(full).output().unwrap();
+        assert!(failure(&output).contains("cannot write the answer"), "{output:?}");
+    }
+}
+
 #[test]
 fn a_machine_is_drained() {
     let place = Place::new(4);
@@ -351,7 +378,9 @@ fn a_machine_is_drained() {
     assert!(told.contains("was started"), "{told}");
     let (one, first, _) = start(&place);
     let told = failure(&place.run(&["drain", "127.0.0.1", "@"]));
-    assert!(told.contains("no other process serves: start one first"), "{told}");
+    let expected =
+        "no other process runs that could take the servers of 127.0.0.1: start one first";
+    assert!(told.contains(expected), "{told}");
     let listen = ["start", "@", "--listen", "127.0.0.2:0"];
     let (_other, second, _) = Process::start(place.command(&listen));
     let told = failure(&place.run(&["drain", "10.1.0.5", "@"]));

@@ -13,7 +13,7 @@ use canopy_partition::SplitPolicy;
 use canopy_site::check_links;
 use canopy_store::storage::{LocalStorage, SharedDirectory, Storage};
 use canopy_store::{Environment, TableId};
-use canopy_text::counted;
+use canopy_text::{counted, shell_word};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         // Another process of the caller may have begun one there too: nothing is removed.
         None => begun(namespace),
     })?;
-    let shown = quoted(namespace);
+    let shown = shell_word(namespace);
     if let Some(servers) = servers {
         canopy::say(format!(
             "made {shown}: {}; start them with: canopy cluster start {shown} --listen 127.0.0.1:7040",
@@ -139,7 +139,7 @@ fn begun(directory: &Path) -> String {
     format!(
         "cannot make a namespace in {}; remove what was begun in it before you try again (rm -r -- {})",
         directory.display(),
-        quoted(directory)
+        shell_word(directory)
     )
 }
 
@@ -151,25 +151,6 @@ fn is_begun(directory: &Path) -> bool {
     let is_known = entries.all(|entry| entry.is_ok_and(|entry| is_part(&entry.file_name())));
     let opened = canopy_object_storage::open_directory(directory);
     is_known && !opened.is_ok_and(|opened| is_taken(&Environment::system(opened)).unwrap_or(true))
-}
-
-/// Returns a path as a word that a shell takes.
-fn quoted(path: &Path) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%,=".contains(letter);
-    let shown = path.display().to_string();
-    match shown.chars().all(is_plain) && !shown.starts_with('-') {
-        true => shown,
-        // A control character would not be printed.
-        false if shown.contains(char::is_control) => {
-            let letters = shown.chars().map(|letter| match letter {
-                '\'' | '\\' => format!("\\{letter}"),
-                letter if letter.is_control() => letter.escape_default().to_string(),
-                letter => letter.to_string(),
-            });
-            format!("$'{}'", String::from_iter(letters))
-        }
-        false => format!("'{}'", shown.replace('\'', "'\\''")),
-    }
 }
 
 /// Returns whether a storage has a namespace, on one server or on several.

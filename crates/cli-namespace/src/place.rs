@@ -9,6 +9,7 @@ use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::storage::{SharedDirectory, Storage};
 use canopy_store::{Environment, Fenced};
+use canopy_text::shell_word;
 use nix::unistd::{User, geteuid};
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -157,9 +158,10 @@ pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
 pub fn check_one_table(namespace: &Path, storage: &dyn Storage) -> anyhow::Result<()> {
     if has_cluster(storage)? {
         bail!(
-            "{0} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
-             with 'canopy cluster start {0} --listen ADDRESS'",
-            namespace.display()
+            "{} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
+             with 'canopy cluster start {} --listen ADDRESS'",
+            namespace.display(),
+            shell_word(namespace)
         );
     }
     Ok(())

@@ -15,11 +15,15 @@ use canopy_cluster::{
 };
 use canopy_namespace::Result as NamespaceResult;
 use canopy_store::Environment;
+use canopy_text::shell_word;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Name of the file with the server's certificate in the directory of a namespace.
 const CERTIFICATE: &str = "server.pem";
+
+/// The variable of the environment with the file of a certificate, for commands without an option.
+const CERTIFICATE_VARIABLE: &str = "CANOPY_CERTIFICATE";
 
 /// The name of storage that says that there is none here.
 const NONE: &str = "none";
@@ -27,7 +31,8 @@ const NONE: &str = "none";
 /// How a command reaches a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The file of the certificate; that beside the place by default, if it can be read.
+    /// The file of the certificate; by default that of `CANOPY_CERTIFICATE`, or that beside the place
+    /// if it can be read.
     pub certificate: Option<PathBuf>,
     /// The storage as this machine knows it; as the servers know it by default.
     pub storage: Option<PathBuf>,
@@ -41,6 +46,12 @@ impl Access {
     /// Returns the access of a command that needs no contents of files, and so no storage.
     pub fn without_contents() -> Self {
         Access { storage: Some(NONE.into()), ..Access::default() }
+    }
+
+    /// Returns the file of the certificate that the user has named, in the environment at least.
+    fn certificate(&self) -> Option<PathBuf> {
+        let named = || std::env::var_os(CERTIFICATE_VARIABLE).filter(|file| !file.is_empty());
+        self.certificate.clone().or_else(|| named().map(PathBuf::from))
     }
 }
 
@@ -97,11 +108,11 @@ pub fn check_running(name: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let Ok(environment) = place::environment(name) else { return Ok(()) };
-    let shown = name.display();
+    let (shown, word) = (name.display(), shell_word(name));
     check_restored(&*environment.storage)?;
     if has_cluster(&*environment.storage).unwrap_or(false) && is_stopped(&environment)? {
         bail!(
-            "no process runs the servers of {shown}: start some with 'canopy cluster start {shown} \
+            "no process runs the servers of {shown}: start some with 'canopy cluster start {word} \
              --listen ADDRESS'"
         );
     }
@@ -183,14 +194,14 @@ impl Served {
 /// Connects to the processes in the map of a place.
 fn by_place(name: &Path, access: &Access, observer: WaitObserver) -> anyhow::Result<Connection> {
     let environment = place::environment(name)?;
-    let certificate = access.certificate.clone().or_else(|| certificate_in(name));
+    let certificate = access.certificate().or_else(|| certificate_in(name));
     let security = Security::of_client(Some(&environment.storage), certificate.as_deref())
         .context("cannot use the certificate")?;
     Connection::of_storage(&environment, security, observer).map_err(|error| {
-        let shown = name.display();
+        let (shown, word) = (name.display(), shell_word(name));
         let advice = format!(
-            " of {shown}; 'canopy cluster status {shown}' shows which run, and 'canopy cluster start \
-             {shown} --listen ADDRESS' starts some"
+            " of {shown}; 'canopy cluster status {word}' shows which run, and 'canopy cluster start {word} \
+             --listen ADDRESS' starts some"
         );
         unopened(error, name, &advice)
     })
@@ -215,7 +226,7 @@ fn by_addresses(
     observer: WaitObserver,
 ) -> anyhow::Result<Connection> {
     let beside = || certificate_in(access.storage.as_deref()?);
-    let certificate = access.certificate.clone().or_else(beside);
+    let certificate = access.certificate().or_else(beside);
     let security =
         Security::of_client(None, certificate.as_deref()).context("cannot use the certificate")?;
     Connection::open(addresses, security, observer).map_err(|error| {

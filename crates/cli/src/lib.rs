@@ -72,7 +72,8 @@ pub use engine::{Engine, Mounts};
 pub use events::print_events;
 pub use invocation::Invocation;
 pub use outcome::{
-    KindOf, Outcome, SeveralLines, error_chain, message, message_lines, say, say_json,
+    KindOf, Outcome, SeveralLines, answer, answer_json, error_chain, message, message_lines, say,
+    say_json,
 };
 pub use progress::with_progress;
 

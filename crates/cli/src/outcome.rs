@@ -236,6 +236,25 @@ pub fn say_json(object: &serde_json::Value) -> anyhow::Result<()> {
     said(writeln!(output, "{object}").and_then(|()| output.flush()))
 }
 
+/// Prints a line of an answer, with `?` for control characters.
+///
+/// # Errors
+///
+/// If standard output cannot be written.
+pub fn answer(line: impl std::fmt::Display) -> anyhow::Result<()> {
+    answered(writeln!(io::stdout(), "{}", safe::message_line(&line.to_string())))
+}
+
+/// Prints an object of an answer, on a line.
+///
+/// # Errors
+///
+/// If standard output cannot be written.
+pub fn answer_json(object: &serde_json::Value) -> anyhow::Result<()> {
+    let mut output = stdout_for_json();
+    answered(writeln!(output, "{object}").and_then(|()| output.flush()))
+}
+
 /// Passes on why what was done could not be printed, unless the reader has had enough.
 ///
 /// # Errors

@@ -31,7 +31,8 @@ impl Security {
             None => None,
             Some(file) => {
                 let credentials = Credentials::open(file)?;
-                Some((Trust::of_server(&**storage, &credentials)?, credentials))
+                let trust = Trust::of_server(&**storage, &credentials);
+                Some((trust.map_err(|error| error.of_file(file))?, credentials))
             }
         };
         Ok(Security { storage: Some(storage.clone()), tls })
@@ -54,7 +55,7 @@ impl Security {
         if let Some(storage) = storage.filter(|_| is_server) {
             return Self::of_server(storage, Some(file));
         }
-        let trust = Trust::of_client(&credentials)?;
+        let trust = Trust::of_client(&credentials).map_err(|error| error.of_file(file))?;
         Ok(Security { storage: None, tls: Some((trust, credentials)) })
     }
 

@@ -12,7 +12,7 @@ use crate::locks::ServerLocks;
 use crate::message::{Sender, SessionId};
 use crate::process::Process;
 use crate::server::Server;
-use canopy_namespace::operation::Operation;
+use canopy_namespace::operation::{Change, Operation};
 use canopy_namespace::{ChangeId, FileId, Reply};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -301,6 +301,12 @@ impl Sessions {
     }
 }
 
+/// Returns whether the reply to a late copy of a change has to be that to the first one. The others
+/// may be executed again.
+fn has_outcome(operation: &Operation<'_>) -> bool {
+    !matches!(operation, Operation::Change(Change::Sync(_) | Change::TouchAccess(_)))
+}
+
 impl Server {
     /// Executes a change of a session, unless it was executed before. Returns the reply, and whether
     /// it is a first one. `execute` runs it.
@@ -325,7 +331,12 @@ impl Server {
         drop(running);
         // A copy of the request may have been executed meanwhile.
         match executed {
-            Ok(reply) => Ok((reply, true)),
+            Ok(reply) => {
+                if has_outcome(operation) {
+                    self.tablet.note_unchanged(change, &reply)?;
+                }
+                Ok((reply, true))
+            }
             Err(error) => match self.tablet.reply_to(change, operation)? {
                 Some(reply) => Ok((reply, false)),
                 None => {

@@ -45,5 +45,5 @@ pub use names::{group_id, group_name, group_or_number, user_id, user_name, user_
 pub use near::{distance, is_near};
 pub use pattern::Glob;
 pub use printf::{Flags, WIDTH_MAX, byte_of_digits, control};
-pub use quote::{Quoting, Style};
+pub use quote::{Quoting, Style, shell_word};
 pub use times::TimeStyle;

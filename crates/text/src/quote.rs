@@ -6,6 +6,7 @@
 
 use crate::printf::letter_of;
 use std::borrow::Cow;
+use std::path::Path;
 use unicode_width::UnicodeWidthChar;
 
 /// How names are quoted.
@@ -269,4 +270,23 @@ fn columns(character: char) -> Option<usize> {
 
 fn octal(byte: u8, quoted: &mut Vec<u8>) {
     quoted.extend([b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]);
+}
+
+/// Returns a path as a word that a shell takes.
+pub fn shell_word(path: &Path) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%,=".contains(letter);
+    let shown = path.display().to_string();
+    match shown.chars().all(is_plain) && !shown.starts_with('-') {
+        true => shown,
+        // A control character would not be printed.
+        false if shown.contains(char::is_control) => {
+            let letters = shown.chars().map(|letter| match letter {
+                '\'' | '\\' => format!("\\{letter}"),
+                letter if letter.is_control() => letter.escape_default().to_string(),
+                letter => letter.to_string(),
+            });
+            format!("$'{}'", String::from_iter(letters))
+        }
+        false => format!("'{}'", shown.replace('\'', "'\\''")),
+    }
 }

@@ -11,6 +11,7 @@ use canopy_namespace::operation::{Administration, Caller, Operation};
 use canopy_namespace::system_clock;
 use canopy_scan::Mount;
 use canopy_store::{Environment, TableId};
+use canopy_text::shell_word;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -157,10 +158,10 @@ pub(super) fn flush_running(
     }
     for table in cluster_tables(environment.storage.as_ref())? {
         if !canopy_store::is_flushed(environment, table)? {
-            let shown = namespace.display();
+            let (shown, word) = (namespace.display(), shell_word(namespace));
             bail!(
                 "no process runs the servers of {shown}; what was written last is read once they run: \
-                 canopy cluster start {shown} --listen ADDRESS"
+                 canopy cluster start {word} --listen ADDRESS"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use canopy_model::ErrorKind;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An error of keys and certificates.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +86,17 @@ pub enum Refusal {
 }
 
 impl CertificateError {
+    /// Names the file of a certificate that is refused.
+    pub(crate) fn of_file(self, file: &Path) -> Self {
+        let CertificateError::Refused(refusal) = self else { return self };
+        let advice = match refusal {
+            Refusal::Expired => "; 'canopy cluster certificate --replace' renews it",
+            _ => "",
+        };
+        let what = format!("the certificate is refused: {refusal}{advice}");
+        CertificateError::Unfit { path: file.into(), what }
+    }
+
     /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {

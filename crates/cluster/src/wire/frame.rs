@@ -51,7 +51,8 @@ pub enum FrameError {
     /// The greeting does not begin as it must.
     #[error(
         "the other end does not speak Canopy's protocol, or one side uses TLS and one does not: a \
-         client has a certificate (--certificate FILE) where the servers have one"
+         client has a certificate (--certificate FILE or CANOPY_CERTIFICATE=FILE) where the servers \
+         have one"
     )]
     Magic,
     /// The other end speaks other versions.

@@ -97,7 +97,8 @@ impl From<io::Error> for Unfit {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidMessage(_)) => Unfit::denied(
                 "one side uses TLS and the other does not, or another program listens there: a client gives a \
-                 certificate (--certificate FILE) exactly where the servers have one",
+                 certificate (--certificate FILE or CANOPY_CERTIFICATE=FILE) exactly where the servers have \
+                 one",
             ),
             Some(inner) => Unfit::denied(in_words(inner)),
             None => Unfit::Io(error),
@@ -109,10 +110,15 @@ impl From<io::Error> for Unfit {
 fn in_words(error: &rustls::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError as Fault, Error};
     let words = match error {
-        Error::AlertReceived(Alert::CertificateRevoked) => "the own certificate was revoked",
-        Error::AlertReceived(Alert::CertificateExpired) => "the own certificate has expired",
+        Error::AlertReceived(Alert::CertificateRevoked) => {
+            "the certificate of this side was revoked"
+        }
+        Error::AlertReceived(Alert::CertificateExpired) => {
+            "the certificate of this side has expired, or is not valid yet: renew it, or set the clock"
+        }
         Error::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
-            "the own certificate is of another cluster, or of a key that was retired: renew it"
+            "the certificate of this side is of another cluster, or its key was retired: name one of this \
+             cluster, or renew it"
         }
         Error::InvalidCertificate(Fault::Revoked) => {
             "the certificate of the other side was revoked"
@@ -120,9 +126,12 @@ fn in_words(error: &rustls::Error) -> String {
         Error::InvalidCertificate(Fault::Expired | Fault::ExpiredContext { .. }) => {
             "the certificate of the other side has expired"
         }
+        Error::InvalidCertificate(Fault::NotValidYet | Fault::NotValidYetContext { .. }) => {
+            "the certificate of the other side is not valid yet: is a clock wrong?"
+        }
         Error::InvalidCertificate(Fault::UnknownIssuer | Fault::BadSignature) => {
-            "the certificate of the other side is of another cluster, or of a key that this side does not \
-             know: renew the own one"
+            "the certificate of the other side is of another cluster than that of this side, or of a newer \
+             key: name one of its cluster, or renew the one of this side"
         }
         other => return other.to_string(),
     };

@@ -230,6 +230,39 @@ fn a_late_copy_of_a_change_is_refused() {
     assert_ne!(again.unwrap(), made);
 }
 
+/// A rename of one name of a file to another one of it changes nothing. A copy that came once the other
+/// name was gone did.
+#[test]
+fn a_late_copy_of_a_change_of_nothing_changes_nothing() {
+    for servers in [1, 3] {
+        let site = Site::open(servers);
+        let client = site.client(9);
+        let other = create(&client, ROOT, "other", file_type::DIRECTORY).unwrap().id;
+        let mut number = 256;
+        for name in (0..8).map(|number| format!("file{number}")) {
+            let id = create(&client, ROOT, &name, file_type::REGULAR).unwrap().id;
+            let to = EntryName::new(other, name.as_bytes());
+            execute(&client, &Operation::Change(Change::Link { id, name: to })).unwrap();
+            let from = EntryName::new(ROOT, name.as_bytes());
+            let mode = RenameMode::Replace;
+            let rename = Operation::Change(Change::Rename { from, to, mode, whiteout: None });
+            let mut answers =
+                site.servers().map(|home| (home, send(&site, home, 1, number, &rename)));
+            let (home, reply) = answers.find(|(_, reply)| reply.is_ok()).unwrap();
+            assert_eq!(reply.unwrap(), Reply::Done);
+            execute(&client, &Operation::Change(Change::Unlink(to))).unwrap();
+            for _ in 0..2 {
+                assert_eq!(send(&site, home, 1, number, &rename).unwrap(), Reply::Done);
+                assert_eq!(lookup(&client, ROOT, &name).unwrap().id, id, "{servers}");
+                assert!(lookup(&client, other, &name).is_none(), "{servers}");
+                site.process().sync().unwrap();
+                site.restart();
+            }
+            number += 256;
+        }
+    }
+}
+
 #[test]
 fn copies_of_a_change_at_once_are_executed_once() {
     for kind in [file_type::REGULAR, file_type::DIRECTORY] {

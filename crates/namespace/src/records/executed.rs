@@ -312,10 +312,29 @@ impl Tablet {
     ///
     /// Fails as the table does.
     pub fn note_refused(&self, change: ChangeId, errno: Errno) -> Result<()> {
+        self.note_outcome(change, &Outcome::Failed(errno))
+    }
+
+    /// Records the reply to a change that had nothing to change, such as a rename of one name of a file
+    /// to another one of it, unless the slot has a record of it or of a later one. Without it, a late
+    /// copy would change what has come since. The record outlasts a crash once the table is synced.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn note_unchanged(&self, change: ChangeId, reply: &Reply) -> Result<()> {
+        self.note_outcome(change, &Outcome::of(reply))
+    }
+
+    fn note_outcome(&self, change: ChangeId, outcome: &Outcome<'_>) -> Result<()> {
+        let is_new = || change.number > self.executed.latest(change.session, change.slot());
+        if !is_new() {
+            return Ok(());
+        }
         let _writer = self.writer.lock();
-        if change.number > self.executed.latest(change.session, change.slot()) {
+        if is_new() {
             let mut batch = Transaction::new();
-            batch.put(change.key().as_ref(), &Outcome::Failed(errno).encode(change.number))?;
+            batch.put(change.key().as_ref(), &outcome.encode(change.number))?;
             self.table.write(&batch, Durability::Visible)?;
             self.executed.note(change);
         }
