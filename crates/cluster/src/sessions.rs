@@ -301,10 +301,12 @@ impl Sessions {
     }
 }
 
-/// Returns whether the reply to a late copy of a change has to be that to the first one. The others
-/// may be executed again.
-fn has_outcome(operation: &Operation<'_>) -> bool {
-    !matches!(operation, Operation::Change(Change::Sync(_) | Change::TouchAccess(_)))
+/// Returns whether a late copy of a change has to get this reply, too. Others may be executed again, such
+/// as a write that has written nothing, as the client has to write it in another way.
+fn is_final(operation: &Operation<'_>, reply: &Reply) -> bool {
+    let is_repeatable =
+        matches!(operation, Operation::Change(Change::Sync(_) | Change::TouchAccess(_)));
+    !is_repeatable && matches!(reply, Reply::Done | Reply::File(_) | Reply::Inode(_))
 }
 
 impl Server {
@@ -332,7 +334,7 @@ impl Server {
         // A copy of the request may have been executed meanwhile.
         match executed {
             Ok(reply) => {
-                if has_outcome(operation) {
+                if is_final(operation, &reply) {
                     self.tablet.note_unchanged(change, &reply)?;
                 }
                 Ok((reply, true))

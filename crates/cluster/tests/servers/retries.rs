@@ -4,7 +4,7 @@ use crate::place::{create, execute, list, lookup};
 use crate::site::{LOSSES, Loss, Site};
 use canopy_cluster::{Client, Error, Peers, Request, Response, Sender, ServerRequest, SessionId};
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Caller, Change, Changer, Operation};
+use canopy_namespace::operation::{Caller, Change, Changer, Operation, WriteSmall, Writer};
 use canopy_namespace::{
     DirectoryHalf, EntryName, FileId, Inode, New, NewDirectory, ROOT, RenameMode, Reply,
     SetAttributes,
@@ -260,6 +260,18 @@ fn a_late_copy_of_a_change_of_nothing_changes_nothing() {
             }
             number += 256;
         }
+    }
+}
+
+/// A write that is too large for a record writes nothing: the client writes chunks then.
+#[test]
+fn a_write_of_nothing_is_answered_again() {
+    let site = Site::open(1);
+    let id = create(&site.client(9), ROOT, "file", file_type::REGULAR).unwrap().id;
+    let write = WriteSmall { pieces: Vec::new(), size_min: 1 << 30 };
+    let write = Operation::Change(Change::WriteSmall { id, write, writer: Writer::Privileged });
+    for _ in 0..2 {
+        assert_eq!(send(&site, ServerId(0), 1, 256, &write).unwrap(), Reply::Written(None));
     }
 }
 
