@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if let Some(name) = &arguments.snapshot {
         canopy_namespace::check_snapshot_name(name)?;
     }
-    if let Some(servers) = served_behind(namespace)? {
+    if let Some(servers) = served_behind(namespace, arguments.certificate.as_deref())? {
         return check_served(servers, arguments);
     }
     if arguments.certificate.is_some() {
@@ -67,12 +67,12 @@ fn check_served(place: PathBuf, arguments: &Arguments) -> anyhow::Result<Outcome
 }
 
 /// Returns the place of the storage of a namespace on several servers: of this name, or mounted there.
-fn served_behind(namespace: &Path) -> anyhow::Result<Option<PathBuf>> {
+fn served_behind(namespace: &Path, certificate: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let mounted = viewed::mounted(namespace)?;
     let name = mounted.map(|mount| PathBuf::from(OsStr::from_bytes(&mount.source)));
     let name = name.unwrap_or_else(|| namespace.to_owned());
     match servers::is_served(&name)? {
-        true => viewed::place_of_records(&name).map(Some),
+        true => viewed::place_of_records_for(&name, certificate).map(Some),
         false => Ok(None),
     }
 }

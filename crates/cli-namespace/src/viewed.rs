@@ -355,8 +355,16 @@ pub fn namespace_of(place: &Path) -> anyhow::Result<PathBuf> {
 
 /// Returns the place of the records of a namespace: that of its servers, if it is named by addresses.
 pub fn place_of_records(namespace: &Path) -> anyhow::Result<PathBuf> {
+    place_of_records_for(namespace, None)
+}
+
+/// Does the same for a user who has named the file of a certificate.
+pub fn place_of_records_for(
+    namespace: &Path,
+    certificate: Option<&Path>,
+) -> anyhow::Result<PathBuf> {
     match addresses(namespace)? {
-        Some(_) => cluster::place_of(namespace),
+        Some(_) => cluster::place_of(namespace, certificate),
         None => Ok(namespace.to_owned()),
     }
 }

@@ -22,8 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Returns the place of the storage of servers, as they know it, if it can be opened here.
-pub(super) fn place_of(servers: &Path) -> anyhow::Result<PathBuf> {
-    let served = Served::open(servers, &Access::without_contents())?;
+pub(super) fn place_of(servers: &Path, certificate: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let certificate = certificate.map(Path::to_owned);
+    let access = Access { certificate, ..Access::without_contents() };
+    let served = Served::open(servers, &access)?;
     let place = PathBuf::from(served.connection.place());
     let opened = place::environment(&place).and_then(|environment| {
         served.connection.check_storage(environment.storage.as_ref())?;

@@ -1,6 +1,6 @@
 //! Mounts by a machine that servers do not trust: they check each user.
 
-use crate::common::{as_user, failure, success};
+use crate::common::{as_user, failure, ns, success};
 use crate::site::Site;
 use rustix::fs::XattrFlags;
 use std::fs::{self, Permissions};
@@ -241,6 +241,29 @@ fn what_root_writes_is_not_lost_with_rights_of_others() {
         file.write_all_at(text.as_bytes(), 0).unwrap();
         file.sync_all().unwrap();
         assert_eq!(fs::read_to_string(own.join("log")).unwrap(), text);
+    }
+}
+
+/// These commands could not use addresses of servers with certificates at all.
+#[test]
+fn commands_find_their_certificate() {
+    let site = mounted();
+    let (url, on) = (site.url(), site.path("n2"));
+    let (node, server) = (site.path("n2.pem"), site.namespace.join("server.pem"));
+    let run = |words: &[&str], file: &Path| {
+        let mut command = ns(words[0]);
+        command.args(&words[1..]).env("CANOPY_CERTIFICATE", file).output().unwrap()
+    };
+    for words in [&["quota", &url][..], &["snapshot", "list", &url]] {
+        success(&run(words, &node));
+        let told = failure(&run(words, Path::new("")));
+        assert!(told.contains("CANOPY_CERTIFICATE=FILE"), "{told}");
+        let told = failure(&run(words, Path::new("/nosuch")));
+        assert!(told.contains("cannot use the certificate: /nosuch"), "{told}");
+    }
+    for place in [&url, on.to_str().unwrap()] {
+        let words = ["check", place, "--certificate", server.to_str().unwrap()];
+        assert_eq!(success(&run(&words, Path::new(""))), "no faults\n");
     }
 }
 
