@@ -364,7 +364,8 @@ pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Re
 /// Has a receiver ask about all that it was offered, and removes what it does not get.
 pub(crate) fn ask_all(receiver: &Server, peers: &dyn Peers) -> Result<()> {
     for directory in receiver.directories() {
-        if receiver.has_offers(Some(directory)) {
+        let only = Some(directory);
+        if receiver.has_offers(only) || receiver.has_ended_offers(only) {
             ask(receiver, peers, directory)?;
             remove_remains(receiver, directory, &mut |_: HandOverStage| true)?;
         }

@@ -24,7 +24,7 @@ use canopy_namespace::{
     PartitionRecord, Reply, Tablet, WHOLE,
 };
 use canopy_partition::{
-    Answer, Attempt, Holding, Holdings, PartitionId, Placement, ServerId, SplitHistory,
+    Answer, Attempt, Holding, Holdings, OfferState, PartitionId, Placement, ServerId, SplitHistory,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use rustix::io::Errno;
@@ -659,8 +659,20 @@ impl Server {
     /// Returns whether the server was offered entries of a directory, or of any, and does not know
     /// what became of them.
     pub(crate) fn has_offers(&self, directory: Option<FileId>) -> bool {
+        self.any_holdings(directory, |holdings| holdings.unanswered().next().is_some())
+    }
+
+    /// Returns whether entries of a directory, or of any, are left of an attempt that has ended.
+    pub(crate) fn has_ended_offers(&self, directory: Option<FileId>) -> bool {
+        let ended = OfferState::Ended;
+        self.any_holdings(directory, |holdings| {
+            let mut records = holdings.records();
+            records.any(|(_, one)| matches!(one, Holding::Offered { state, .. } if state == ended))
+        })
+    }
+
+    fn any_holdings(&self, directory: Option<FileId>, has: impl Fn(&Holdings) -> bool) -> bool {
         let state = self.state.read();
-        let has = |holdings: &Holdings| holdings.unanswered().next().is_some();
         match directory {
             Some(directory) => state.directories.get(&directory).is_some_and(has),
             None => state.directories.values().any(has),

@@ -123,7 +123,7 @@ impl Process {
             if server.has_notices() || server.has_reviews() {
                 self.tasks.add(Task::Limits(id));
             }
-            if asks && server.has_offers(None) {
+            if asks && (server.has_offers(None) || server.has_ended_offers(None)) {
                 self.tasks.add(Task::Offers(id));
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
