@@ -358,7 +358,7 @@ pub fn place_of_records(namespace: &Path) -> anyhow::Result<PathBuf> {
     place_of_records_for(namespace, None)
 }
 
-/// Does the same for a user who has named the file of a certificate.
+/// Like [`place_of_records`], with the certificate that a user has named.
 pub fn place_of_records_for(
     namespace: &Path,
     certificate: Option<&Path>,

@@ -380,7 +380,7 @@ pub(crate) fn ask_all(receiver: &Server, peers: &dyn Peers) -> Result<()> {
 ///
 /// Fails if another server did not answer: then it has to be tried again.
 pub(crate) fn recover(server: &Server, peers: &dyn Peers) -> Result<bool> {
-    // What is given may not be in the log so far.
+    // The log may not have the given partitions so far.
     server.tablet.table().sync()?;
     let mut is_done = true;
     for directory in server.directories() {

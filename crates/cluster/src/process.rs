@@ -613,7 +613,7 @@ impl Process {
         Ok(self.unfinished()?.is_none())
     }
 
-    /// Returns what is unfinished at a server that runs here, for people.
+    /// Returns a description of unfinished work at a server that runs here.
     ///
     /// # Errors
     ///

@@ -204,9 +204,9 @@ impl Tablet {
         Ok(self.table.write(&batch, Durability::Visible)?)
     }
 
-    /// Does the same where the held ranges change. From then on the tablet holds the names of a
-    /// directory with hashes of these ranges, and no others. `moved` are the ranges that it did not hold
-    /// before, and those that it holds no more: usage of their files moves along.
+    /// Records the state of partitions like that, and new held ranges. The tablet then holds the names
+    /// of a directory with hashes of these ranges, and no others. `moved` are the ranges that it did not
+    /// hold before, and those that it holds no more: usage of their files moves along.
     ///
     /// # Errors
     ///

@@ -207,12 +207,7 @@ impl Tablet {
 
     /// Writes a change, with the sums of quotas that it leads to. `EDQUOT` if it is bound and would
     /// pass a limit. The caller has the writer's lock.
-    pub(crate) fn commit(&self, change: Transaction) -> Result<()> {
-        self.commit_as(change, Durability::Visible)
-    }
-
-    /// Like `commit`, with another durability.
-    pub(crate) fn commit_as(&self, mut change: Transaction, durability: Durability) -> Result<()> {
+    pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
         let updated = self.accounts.admit(&mut change, self.now_ns())?;
         match change.frees {
             true => self.table.write_freeing(&change, Durability::Visible)?,
@@ -223,10 +218,7 @@ impl Tablet {
             self.executed.note(executed);
         }
         self.accounts.adopt(updated);
-        match durability {
-            Durability::Durable => Ok(self.table.sync_visible()?),
-            Durability::Visible => Ok(()),
-        }
+        Ok(())
     }
 
     /// Returns how often something newer in memory went into records.

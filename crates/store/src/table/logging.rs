@@ -156,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Does the same for a caller whose last batch everybody sees already. So a failure is never
+    /// Like [`sync`](Self::sync), after a batch that everybody sees already. A failure is never
     /// `Deferred`, which would mean that nothing was changed.
     ///
     /// # Errors
